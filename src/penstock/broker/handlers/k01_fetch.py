@@ -93,7 +93,7 @@ class _Fetch:
 
     def _missing_bytes(self, result: Ready) -> int:
         """Returns how many bytes more the response waits for: none if it must not wait."""
-        if result.must_respond:
+        if result.must_respond or result.size >= self._body.min_bytes:
             return 0
         # More than fits into the response is not worth waiting for.
         return min(self._body.min_bytes, self._reader.room()) - result.size
@@ -153,6 +153,8 @@ class _Fetch:
     def _record_throttled(self, result: Ready) -> None:
         """Counts what a follower gets of throttled partitions."""
         throttle, by_topic = self._context.leader_throttle, self._context.replicas.by_topic
+        if not throttle.is_limited:
+            return
         for partition, data in result.partitions:
             replica = by_topic.get(partition.topic, {}).get(partition.index)
             records = data.records
@@ -199,6 +201,9 @@ class _Fetch:
             future.cancel()
 
         def complete_soon() -> None:
+            changes = self._fetch_context.changes
+            if changes is not None and changes.waiting is delayed_fetch:
+                changes.waiting = None
             # Other appends of the same time, to other partitions too, are part of the response.
             loop.call_soon(complete)
 

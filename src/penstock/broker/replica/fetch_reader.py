@@ -128,7 +128,7 @@ class FetchReader:
             if changes is not None and partition.changes is not None:
                 if replica is not partition.watched_replica and replica is not None:
                     partition.watch(replica)
-                changes.partitions.setdefault(partition.key, partition)
+                changes.partitions[partition] = None
             try:
                 if not allowed:
                     raise reader.authorization_error(partition.topic)
@@ -139,13 +139,13 @@ class FetchReader:
                             partition.high_watermark == log.high_watermark
                             and partition.log_start_offset == log.log_start_offset
                         ):
-                            changes.partitions.pop(partition.key, None)
+                            changes.partitions.pop(partition, None)
                         else:
                             offset_changes.append((partition, log))
                         continue
                 elif incremental and reader.is_unchanged(partition, replica):
                     continue
-                part = reader.read(
+                part = reader.read_tail(partition, replica, response.room) or reader.read(
                     partition,
                     response.room,
                     min_one=not response.size,
@@ -185,7 +185,7 @@ class FetchReader:
             and changes.is_full_read_due(self._context.clock.monotonic_ms())
         ):
             return list(self._fetch_context.partitions.values())
-        return list(changes.partitions.values())
+        return list(changes.partitions)
 
 
 class _PartialResponse:

@@ -10,7 +10,7 @@ partitions that have changed (`FollowerChanges`), so that a fetch costs nothing 
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.broker.pacer import Steps
@@ -23,6 +23,7 @@ from penstock.protocol.messages.fetch import (
     FetchRequest,
 )
 from penstock.replication.purgatory import DelayedFetch
+from penstock.storage.segment.log_segment import LogSegment
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -37,6 +38,15 @@ _FULL_READ_INTERVAL_MS: Final = 5000
 
 PartitionKey = tuple[str | int, int]
 """Topic and partition. The topic is its id as a number, which hashes faster, or its name."""
+
+
+class LogTail(NamedTuple):
+    """The end of a log at the time of a read."""
+
+    segment: LogSegment
+    """The active segment."""
+    offset: int
+    position: int
 
 
 class CachedPartition:
@@ -55,6 +65,7 @@ class CachedPartition:
         "leader_epoch",
         "log_start_offset",
         "max_bytes",
+        "tail",
         "topic",
         "topic_id",
         "verified_replica",
@@ -73,6 +84,8 @@ class CachedPartition:
         self.watched_replica: Replica | None = None
         self.agreed_epochs: tuple[int, int, int | None] | None = None
         """For a follower: the fetch offset, its last epoch and the log's, when both logs agreed."""
+        self.tail: LogTail | None = None
+        """For a follower: where its next fetch continues if it appends the last response."""
         self.is_held_back = False
         """Whether the follower got no records because it is throttled."""
         self.high_watermark = -1
@@ -88,6 +101,7 @@ class CachedPartition:
             self.leader_epoch = request.current_leader_epoch
             self.high_watermark = -1
             self.agreed_epochs = None
+            self.tail = None
         self.follower_log_start_offset = request.log_start_offset
         self.last_fetched_epoch = request.last_fetched_epoch
 
@@ -128,8 +142,8 @@ class CachedPartition:
         changes = self.changes
         if changes is None:
             return
-        if self.key not in changes.partitions:
-            changes.partitions[self.key] = self
+        if self not in changes.partitions:
+            changes.partitions[self] = None
             if self.watched_replica is not None:
                 # The follower had all records when the session fetched last.
                 follower = self.watched_replica.partition.followers.get(changes.replica_id)
@@ -140,13 +154,13 @@ class CachedPartition:
 
     def on_offsets_changed(self) -> None:
         changes = self.changes
-        if changes is not None and self.key not in changes.partitions:
+        if changes is not None and self not in changes.partitions:
             self.on_append(0)
 
     def on_state_changed(self) -> None:
         changes = self.changes
         if changes is not None:
-            changes.partitions[self.key] = self
+            changes.partitions[self] = None
             if changes.waiting is not None:
                 changes.waiting.complete()
 
@@ -158,10 +172,10 @@ class FollowerChanges:
 
     def __init__(self, replica_id: int, now_ms: int) -> None:
         self.replica_id = replica_id
-        self.partitions: dict[PartitionKey, CachedPartition] = {}
+        self.partitions: dict[CachedPartition, None] = {}
         """A partition that is not here has no records that the follower does not have."""
         self.waiting: DelayedFetch | None = None
-        """The last fetch that waited for records."""
+        """The fetch that waits for records."""
         self.last_fetch_ms = now_ms
         self._next_full_read_ms = now_ms
 
@@ -197,12 +211,12 @@ class FetchSession:
         """Reads a partition of a follower next time: it is new, or fetched from another offset."""
         if self.changes is not None:
             partition.changes = self.changes
-            self.changes.partitions[partition.key] = partition
+            self.changes.partitions[partition] = None
 
     def forget(self, key: PartitionKey) -> None:
         partition = self.partitions.pop(key, None)
         if partition is not None and self.changes is not None:
-            self.changes.partitions.pop(key, None)
+            self.changes.partitions.pop(partition, None)
             partition.changes = None
             partition.unwatch()
 
@@ -288,8 +302,8 @@ class FetchContext:
                 if session.partitions.pop(partition.key, None) is not None:
                     session.partitions[partition.key] = partition
                     if session.changes is not None:
-                        session.changes.partitions.pop(partition.key, None)
-                        session.changes.partitions[partition.key] = partition
+                        session.changes.partitions.pop(partition, None)
+                        session.changes.partitions[partition] = None
         return topics
 
 

@@ -29,9 +29,14 @@ class LeaderThrottle:
     def _update_rate(self) -> None:
         self._quota.rate = self._config.int(_RATE)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a rate is set."""
+        return self._quota.rate < UNLIMITED_RATE
+
     def is_throttled(self, replica: Replica) -> bool:
         """Whether the topic's `leader.replication.throttled.replicas` has this replica."""
-        if self._quota.rate == UNLIMITED_RATE:
+        if not self.is_limited:
             return False
         throttled_replicas = replica.config.leader_replication_throttled_replicas
         return bool(throttled_replicas) and replica.partition.key.partition in throttled_partitions(

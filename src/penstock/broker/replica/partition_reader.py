@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.replica import down_conversion
 from penstock.broker.replica.down_conversion import SEARCHED_BYTES
-from penstock.broker.replica.fetch_sessions import CachedPartition
+from penstock.broker.replica.fetch_sessions import CachedPartition, LogTail
 from penstock.broker.replica.isr_manager import IsrManager
 from penstock.broker.replica.leader_throttle import LeaderThrottle
 from penstock.broker.replica.replica import Replica
@@ -34,6 +34,7 @@ from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.log import Log
 from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.segment.log_segment import LogSlice
 
 _FIRST_WITH_RACK = 11
 _FIRST_WITH_LEADER = 12
@@ -187,6 +188,48 @@ class PartitionReader:
         end = data.last_stable_offset if self.is_committed else data.high_watermark
         return partition.fetch_offset < end
 
+    def read_tail(
+        self, cached: CachedPartition, replica: Replica | None, room: int
+    ) -> tuple[FetchPartitionData, int] | None:
+        """Returns what was appended since the follower's last fetch, and its size.
+
+        None if it must be searched: `read` takes 20 µs more, and handles all errors.
+        """
+        tail = cached.tail
+        if tail is None or replica is None or replica is not cached.verified_replica:
+            return None
+        segment, offset, position = tail
+        partition, log = replica.partition, replica.log
+        size = segment.size - position
+        if (
+            cached.fetch_offset != offset
+            or not 0 < size <= min(cached.max_bytes, room)
+            or segment is not log.local.segments.active
+            or not partition.is_leader
+            or cached.leader_epoch != partition.leader_epoch
+            or cached.last_fetched_epoch != log.epochs.latest_epoch
+            or offset < log.log_start_offset
+            or log.guard.is_recovering
+            or self.is_held_back(replica)
+        ):
+            return None
+        end = log.local.next_offset
+        follower = self._follower(cached, replica)
+        if self.records_progress:
+            self._record_progress(cached, replica, follower, end)
+        cached.tail = LogTail(segment, end, position + size)
+        cached.is_held_back = False
+        data = FetchPartitionData(
+            cached.index,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            aborted_transactions=None,
+            records=LogSlice(segment.file, position, size),
+        )
+        return data, size
+
     def read(
         self, partition: CachedPartition, room: int, *, min_one: bool, may_block: bool
     ) -> tuple[FetchPartitionData, int] | ReadAhead:
@@ -232,6 +275,7 @@ class PartitionReader:
             if self.records_progress:
                 self._record_progress(partition, replica, follower, end)
             partition.is_held_back = read.size > 0 and self.is_held_back(replica)
+            partition.tail = _tail_after(log, partition.fetch_offset, read.records)
             if partition.is_held_back:
                 return empty_data(partition, log), 0
         aborted = None
@@ -372,6 +416,16 @@ def empty_data(partition: CachedPartition, log: Log) -> FetchPartitionData:
         log.log_start_offset,
         records=b"",
     )
+
+
+def _tail_after(log: Log, offset: int, records: LogSlice | None) -> LogTail | None:
+    """Returns the end of the log if the records that were read from `offset` on reach up to it."""
+    active, end = log.local.segments.active, log.local.next_offset
+    if records is None:
+        return LogTail(active, end, active.size) if offset == end else None
+    if records.file is not active.file or records.position + records.size < active.size:
+        return None
+    return LogTail(active, end, active.size)
 
 
 def _divergence(log: Log, partition: CachedPartition) -> FetchEpochEndOffset | None:

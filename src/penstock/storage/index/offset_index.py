@@ -4,7 +4,8 @@ An entry has 8 bytes: the offset relative to the segment's base offset, and the 
 `.log` file, both int32. The offset is the last one of the batch that starts at the position.
 """
 
-from struct import Struct
+from collections.abc import Sequence
+from struct import Struct, pack_into
 from struct import error as struct_error
 from typing import ClassVar, NamedTuple
 
@@ -69,6 +70,37 @@ class OffsetIndex(MappedIndex):
             ) from None
         self._entries += 1
         self._last_offset = offset
+        self.is_used = self.is_unsynced = True
+        if self._buffer is not buffer:
+            self._map()
+
+    def extend(self, offsets: Sequence[int], positions: Sequence[int]) -> None:
+        """Adds entries like `append`, with increasing offsets: 0.3 instead of 1 µs for each."""
+        last = self._last_offset
+        if offsets[0] <= (self.last_offset if last is None else last):
+            raise InvalidOffsetError(
+                f"offset {offsets[0]} is not after {self.last_offset}, the last one in "
+                f"{self.path} (base offset {self.base_offset})"
+            )
+        base_offset = self.base_offset
+        numbers: list[int] = []
+        for offset, position in zip(offsets, positions, strict=True):
+            numbers += offset - base_offset, position
+        at = self._entries * 8
+        end = at + 4 * len(numbers)
+        # Read in this order: another thread may unmap the file, which resets both.
+        buffer = self._buffer
+        if end > self._reserved:
+            buffer = self._reserve(end)
+        try:
+            pack_into(f">{len(numbers)}i", buffer, at, *numbers)
+        except struct_error:
+            raise InvalidOffsetError(
+                f"an offset up to {offsets[-1]} or a position up to {positions[-1]} is out of "
+                f"range for {self.path}"
+            ) from None
+        self._entries += len(offsets)
+        self._last_offset = offsets[-1]
         self.is_used = self.is_unsynced = True
         if self._buffer is not buffer:
             self._map()

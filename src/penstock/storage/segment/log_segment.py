@@ -227,24 +227,32 @@ class LogSegment:
         )
         # Where the last batch with index entries begins, relative to these batches.
         indexed_at = -indexes.bytes_since_entry
-        while may_index and not indexes.is_full:
-            index = bisect_right(positions, indexed_at + indexes.interval)
-            if index == len(positions):
-                break
-            self._note_timestamp(timestamps[index], timestamp_offsets[index])
-            indexes.bytes_since_entry = positions[index] - indexed_at
-            indexes.add_entries(
-                last_offsets[index],
-                position + positions[index],
-                self.max_timestamp,
-                self._max_timestamp_offset,
-            )
-            if indexes.bytes_since_entry:
-                break  # there was no room: a later batch gets the entries
-            indexed_at = positions[index]
+        indexed: list[int] = []
+        if may_index:
+            interval, count, space = indexes.interval, len(positions), indexes.space
+            index = bisect_right(positions, indexed_at + interval)
+            while index < count and len(indexed) < space:
+                indexed.append(index)
+                indexed_at = positions[index]
+                index = bisect_right(positions, indexed_at + interval, index + 1)
+        if indexed:
+            self._index_plain(batches, position, indexed)
         self._note_timestamp(timestamps[-1], timestamp_offsets[-1])
         indexes.bytes_since_entry = batches.size - indexed_at
         self.size = position + batches.size
+
+    def _index_plain(self, batches: PlainBatches, position: int, indexed: list[int]) -> None:
+        """Adds entries for some of the batches that were written at `position`."""
+        timestamps, timestamp_offsets = batches.max_timestamps, batches.max_timestamp_offsets
+        indexes, positions, last_offsets = self.indexes, batches.positions, batches.last_offsets
+        if max(self.max_timestamp, timestamps[indexed[-1]]) > indexes.indexed_timestamp:
+            for index in indexed:
+                self._note_timestamp(timestamps[index], timestamp_offsets[index])
+                indexes.add_time_entry(self.max_timestamp, self._max_timestamp_offset)
+        indexes.add_offset_entries(
+            [last_offsets[index] for index in indexed],
+            [position + positions[index] for index in indexed],
+        )
 
     def _note_timestamp(self, timestamp: int, offset: int) -> None:
         if timestamp > self.max_timestamp:

@@ -1,6 +1,6 @@
 """The indexes of one segment: when batches get entries in them, and how much space is left."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.core.ids import NO_TIMESTAMP
 from penstock.storage.disk import Disk
@@ -16,12 +16,12 @@ class SegmentIndexes:
     """The offset, time and transaction index of a segment; `path_of` returns a path by suffix."""
 
     __slots__ = (
-        "_indexed_timestamp",
-        "_space",
         "bytes_since_entry",
+        "indexed_timestamp",
         "interval",
         "is_full",
         "offset_index",
+        "space",
         "time_index",
         "txn_index",
     )
@@ -39,17 +39,19 @@ class SegmentIndexes:
         """The size of the batches since the last entries; the segment adds each batch to it."""
         self.is_full = False
         """Whether an index has no space for another entry, as in every sealed segment."""
-        self._space = 0
-        self._indexed_timestamp: int = NO_TIMESTAMP
+        self.space = 0
+        """How many entries can be added before the indexes are full."""
+        self.indexed_timestamp: int = NO_TIMESTAMP
+        """Batches up to this timestamp need no entry in the time index."""
         self._update_space()
 
     def _update_space(self) -> None:
         # The time index reserves its last slot for the entry that sealing the segment adds.
         offsets = self.offset_index.max_entries - self.offset_index.entries
         times = self.time_index.max_entries - 1 - self.time_index.entries
-        self._space = min(offsets, times)
-        self._indexed_timestamp = NO_TIMESTAMP
-        self.is_full = self._space <= 0
+        self.space = min(offsets, times)
+        self.indexed_timestamp = NO_TIMESTAMP
+        self.is_full = self.space <= 0
 
     # --- entries
 
@@ -69,7 +71,7 @@ class SegmentIndexes:
         count = min((self.bytes_since_entry + size) // (self.interval + 1) + 1, batches)
         try:
             self.offset_index.reserve_entries(count)
-            if max_timestamp > self._indexed_timestamp:
+            if max_timestamp > self.indexed_timestamp:
                 self.time_index.reserve_entries(count)
         except OSError as error:
             if is_lack_of_room(error):
@@ -84,18 +86,31 @@ class SegmentIndexes:
         try:
             self.offset_index.append(last_offset, position)
             try:
-                if max_timestamp > self._indexed_timestamp:
+                if max_timestamp > self.indexed_timestamp:
                     self.time_index.maybe_append(max_timestamp, max_timestamp_offset)
-                    self._indexed_timestamp = max_timestamp
+                    self.indexed_timestamp = max_timestamp
             finally:
                 self.bytes_since_entry = 0
-                self._space -= 1
-                if self._space <= 0:
+                self.space -= 1
+                if self.space <= 0:
                     self._update_space()
         except OSError as error:
             # The batch is in the log already.
             if not is_lack_of_room(error):
                 raise
+
+    def add_offset_entries(self, last_offsets: Sequence[int], positions: Sequence[int]) -> None:
+        """Adds entries for several batches, for which `reserve_entries` has returned True."""
+        self.offset_index.extend(last_offsets, positions)
+        self.space -= len(positions)
+        if self.space <= 0:
+            self._update_space()
+
+    def add_time_entry(self, max_timestamp: int, max_timestamp_offset: int) -> None:
+        """Adds an entry to the time index if there is none for this timestamp yet."""
+        if max_timestamp > self.indexed_timestamp:
+            self.time_index.maybe_append(max_timestamp, max_timestamp_offset)
+            self.indexed_timestamp = max_timestamp
 
     # --- lifecycle
 

@@ -136,3 +136,32 @@ def test_lookups_are_the_same_in_the_warm_end_and_before_it(count: int) -> None:
     assert index.lookup(BASE - 1) == (BASE, 0)
     index.truncate_to(BASE + count)
     assert index.entries == -(-count // 3)
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=50), st.integers(0, 50), st.booleans())
+def test_extend_is_the_same_as_several_appends(
+    steps: list[int], appended: int, is_trimmed: bool
+) -> None:
+    entries = [(BASE + sum(steps[: n + 1]), 10 * n) for n in range(len(steps))]
+    expected = make(entries)
+    index = OffsetIndex(CrashDisk(), PATH, BASE, 8 * (len(entries) + 1))
+    for offset, position in entries[:appended]:
+        index.append(offset, position)
+    if is_trimmed:
+        index.close_handle()
+    if remaining := entries[appended:]:
+        offsets, positions = zip(*remaining, strict=True)
+        index.extend(offsets, positions)
+    assert [index.entry(n) for n in range(index.entries)] == [
+        expected.entry(n) for n in range(expected.entries)
+    ]
+    assert index.last_offset == expected.last_offset
+
+
+def test_extend_refuses_offsets_that_do_not_increase_or_do_not_fit() -> None:
+    index = make([(150, 0)])
+    with pytest.raises(InvalidOffsetError, match="not after 150"):
+        index.extend([150, 151], [1, 2])
+    with pytest.raises(InvalidOffsetError, match="out of range"):
+        index.extend([BASE + 2**31], [1])
+    assert index.entries == 1
