@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.broker.errors import error_response
 from penstock.broker.handlers.table import HANDLERS
-from penstock.broker.request import HandlerResult, Request, Session
+from penstock.broker.request import HandlerResult, Request, Session, WaitingResponse
 from penstock.controller.metadata import SecurityProtocol
 from penstock.core.errors import KafkaError
 from penstock.protocol.api_key import ApiKey
@@ -211,6 +211,8 @@ class ServerEnd:
                 self._connection.responded(ready, self._slots.popleft().version)
         elif isinstance(response, asyncio.Future):
             response.add_done_callback(lambda done: self._take(done.result(), slot))
+        elif isinstance(response, WaitingResponse):
+            response.deliver_to(lambda message: self._take(message, slot))
         else:
             assert isinstance(response, Coroutine)
             self._held = True

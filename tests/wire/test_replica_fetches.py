@@ -409,6 +409,57 @@ def test_a_follower_without_an_epoch_of_the_leader_is_not_read_again_and_again(
         assert broker.call(changed) == 0
 
 
+def test_a_session_of_a_follower_continues_at_the_end_of_its_last_response(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """Exactly what was appended since, also if segments, offsets or epochs have changed."""
+    with replicated_topic(broker, client, "tails") as topic, topic.follower(7) as follower:
+        session_id = session_epoch = 0
+
+        def fetched(offset: int, **options: Any) -> Any:
+            nonlocal session_id, session_epoch
+            request = fetch_request(
+                {topic.name: {0: offset}},
+                session=(session_id, session_epoch),
+                leader_epoch=topic.leader_epoch,
+                **options,
+            )
+            request.replica_id = follower.broker_id
+            response = follower.client.request(request, 12)
+            session_id, session_epoch = response.session_id, session_epoch + 1
+            data = next(iter(partitions_of(response).values()), None)
+            if data is None or data.error_code:
+                return data and ErrorCode(data.error_code)
+            return values_in(data)
+
+        first = {"last_fetched_epoch": topic.leader_epoch}
+        produce(client, topic, b"a")
+        assert fetched(0) == [b"a"]
+        produce(client, topic, b"b", b"c")
+        assert fetched(1, **first) == [b"b", b"c"]
+        produce(client, topic, b"d")
+        assert fetched(3, **first) == [b"d"]
+        assert topic.call(lambda replica: replica.partition.followers[7].log_end_offset) == 3
+        assert fetched(1, **first) == [b"b", b"c", b"d"], "it has not appended the last responses"
+        topic.call(lambda replica: replica.log.roll())
+        produce(client, topic, b"e")
+        assert fetched(4, **first) == [b"e"]
+        produce(client, topic, b"f", b"g")
+        assert fetched(5, **first, partition_max_bytes=80) == [b"f"], "as much as fits"
+        assert fetched(6, **first) == [b"g"]
+        produce(client, topic, b"h")
+        topic.set_state()
+        produce(client, topic, b"i")
+        assert fetched(7, **first) == [b"h", b"i"]
+        produce(client, topic, b"j")
+        assert fetched(9, last_fetched_epoch=topic.leader_epoch) == [b"j"]
+        commit(topic, 10)
+        topic.call(lambda replica: replica.log.increment_log_start_offset(10))
+        produce(client, topic, b"k")
+        assert fetched(9, last_fetched_epoch=topic.leader_epoch) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert fetched(10, last_fetched_epoch=topic.leader_epoch) == [b"k"]
+
+
 # --- consumers of followers
 
 

@@ -1,7 +1,7 @@
 """A request on its path through the broker: its session, its header and the handler's result."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
@@ -74,11 +74,13 @@ class WaitingResponse:
     a future each of them took 5 µs more.
     """
 
-    __slots__ = ("_on_complete", "_response")
+    __slots__ = ("_future", "_is_cancelled", "_on_complete", "_response")
 
     def __init__(self) -> None:
         self._on_complete: Callable[[Message], None] | None = None
         self._response: Message | None = None
+        self._future: asyncio.Future[Message] | None = None
+        self._is_cancelled = False
 
     def deliver_to(self, on_complete: Callable[[Message], None]) -> None:
         """Calls `on_complete` once with the response: now if it is complete, otherwise later."""
@@ -87,10 +89,31 @@ class WaitingResponse:
         else:
             on_complete(self._response)
 
+    def __await__(self) -> Generator[Any, None, Message]:
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._future = future
+
+        def set_result(response: Message) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        if self._is_cancelled:
+            future.cancel()
+        else:
+            self.deliver_to(set_result)
+        return (yield from future)
+
     def complete(self, response: Message) -> None:
         self._response = response
         if self._on_complete is not None:
             self._on_complete(response)
+
+    def cancel(self) -> None:
+        """Nothing is delivered any more: the client has disconnected."""
+        self._is_cancelled = True
+        self._on_complete = None
+        if self._future is not None:
+            self._future.cancel()
 
 
 DelayedResponse: TypeAlias = asyncio.Future[Message] | WaitingResponse

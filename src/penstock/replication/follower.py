@@ -475,10 +475,14 @@ class FollowerMachine:
         if log_end_offset != state.fetch_offset:
             state.read_offsets()
             self._session.put(state)
-        state.lag = max(0, append.leader_high_watermark - log_end_offset)
-        high_watermark = min(append.leader_high_watermark, log_end_offset)
+        high_watermark = append.leader_high_watermark
+        if high_watermark > log_end_offset:
+            state.lag = high_watermark - log_end_offset
+            high_watermark = log_end_offset
+        else:
+            state.lag = 0
         log_start_offset = append.leader_log_start_offset
-        if not log.log_start_offset < log_start_offset <= high_watermark:
+        if not log_start_offset <= high_watermark or log_start_offset <= log.log_start_offset:
             return OffsetUpdate(high_watermark, None)
         self._session.put(state)
         return OffsetUpdate(high_watermark, log_start_offset)

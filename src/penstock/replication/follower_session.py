@@ -99,7 +99,7 @@ class ReplicaFetchSession:
 
         There is no request if nothing is to be fetched and the session has no partition to drop.
         """
-        is_full = self.is_full
+        is_full = self._epoch == _INITIAL_EPOCH
         if is_full:
             self._sent = {}
             self._dropped = {}

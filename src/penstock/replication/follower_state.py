@@ -66,16 +66,19 @@ class FollowerState:
         from where the log ended at its previous fetch had caught up at that time: it may never
         reach the end while records are appended all the time.
         """
+        previous_leader_end_offset = self.last_fetch_leader_end_offset
+        caught_up_ms = NEVER_MS
         if fetch_offset >= leader_end_offset:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
-        elif fetch_offset >= self.last_fetch_leader_end_offset:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+            caught_up_ms = now_ms
+        elif fetch_offset >= previous_leader_end_offset:
+            caught_up_ms = self.last_fetch_ms
+        if caught_up_ms > self.last_caught_up_ms:
+            self.last_caught_up_ms = caught_up_ms
         self.fetches += 1
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
-        self.last_fetch_leader_end_offset = max(
-            leader_end_offset, self.last_fetch_leader_end_offset
-        )
+        if leader_end_offset > previous_leader_end_offset:
+            self.last_fetch_leader_end_offset = leader_end_offset
         self.last_fetch_ms = now_ms
         self.broker_epoch = broker_epoch
 

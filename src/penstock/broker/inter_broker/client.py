@@ -63,6 +63,8 @@ class InterBrokerClient:
         self._client_id = str(config.int("node.id")) if client_id is None else client_id
         self._request_timeout_ms = request_timeout_ms
         self._network: NetworkClient | None = None
+        self._records: dict[int, BrokerRecord] = {}
+        """The brokers as they were when their addresses were read."""
         self._is_closed = False
 
     async def request(
@@ -135,9 +137,14 @@ class InterBrokerClient:
         network = self._network
         if network is None:
             network = self._network = self._start()
-        node = self._node(broker_id)
-        if network.metadata.cluster.nodes.get(broker_id) != node:
-            network.metadata.set_nodes({**network.metadata.cluster.nodes, broker_id: node})
+        record = self._directory.brokers.get(broker_id)
+        if record is None:
+            raise DisconnectError(f"broker {broker_id} is not up")
+        if record is not self._records.get(broker_id):
+            node = self._node(broker_id, record)
+            if network.metadata.cluster.nodes.get(broker_id) != node:
+                network.metadata.set_nodes({**network.metadata.cluster.nodes, broker_id: node})
+            self._records[broker_id] = record
         return network
 
     def _start(self) -> NetworkClient:
@@ -151,10 +158,7 @@ class InterBrokerClient:
         network.start_now()
         return network
 
-    def _node(self, broker_id: int) -> Node:
-        record = self._directory.brokers.get(broker_id)
-        if record is None:
-            raise DisconnectError(f"broker {broker_id} is not up")
+    def _node(self, broker_id: int, record: BrokerRecord) -> Node:
         for endpoint in record.endpoints:
             if endpoint.listener == self._listener:
                 return Node(broker_id, endpoint.host, endpoint.port, record.rack)

@@ -64,7 +64,7 @@ class CommittedResponse(WaitingResponse):
         response: ProduceResponse,
         expiry: ExpiryTimer,
     ) -> None:
-        self._on_complete = self._response = None
+        super().__init__()
         self.deadline = 0.0
         self._image = image
         self._version = request.version
@@ -120,6 +120,7 @@ class CommittedResponse(WaitingResponse):
         """Ends the waits without results: the client has disconnected."""
         self._end_waits()
         self._expiry.discard(self)
+        self.cancel()
 
     def _end_waits(self) -> list[CommitWait]:
         waits, self._waits = self._waits, []

@@ -93,11 +93,12 @@ class IsrManager:
         `leader_end_offset` is where the leader's log ended when the fetch was read. Raises
         NOT_LEADER_OR_FOLLOWER for a fetch of an earlier process of the follower's broker.
         """
-        live_epoch = self._rules.live_epoch(follower.broker_id)
+        broker_id = follower.broker_id
+        live_epoch = self._rules.live_epoch(broker_id)
         if live_epoch is not None and 0 <= broker_epoch < live_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {follower.broker_id} fetched with epoch {broker_epoch}, "
+                f"broker {broker_id} fetched with epoch {broker_epoch}, "
                 f"its current epoch is {live_epoch}",
             )
         previous_end, previous_start = follower.log_end_offset, follower.log_start_offset
@@ -110,7 +111,8 @@ class IsrManager:
         )
         if log_start_offset != previous_start:
             replica.on_low_watermark_changed()
-        self._expand(replica, follower)
+        if broker_id not in replica.partition.isr:
+            self._expand(replica, follower)
         if fetch_offset != previous_end:
             replica.advance_high_watermark()
 

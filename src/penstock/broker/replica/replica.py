@@ -70,7 +70,7 @@ class Replica:
     @property
     def log(self) -> Log:
         log = self._log
-        if log is None or log.failure is not None:
+        if log is None or log.guard.failure is not None:
             if log is not None and log.failure is not None:
                 raise KafkaStorageError(log.failure.message)
             if self._error is not None:
@@ -183,7 +183,7 @@ class Replica:
         """
         log = self._log
         partition = self.partition
-        if log is None or log.failure is not None or not partition.is_leader:
+        if log is None or log.guard.failure is not None or not partition.is_leader:
             log = self.leader_log()
         if acks == -1 and len(partition.isr) < self.config.min_insync_replicas:
             self._require_in_sync(partition)
@@ -247,12 +247,14 @@ class Replica:
         3.9, it stays as it is while fewer replicas than `min.insync.replicas` are in sync.
         """
         partition, log = self.partition, self._log
-        if not partition.is_leader or log is None or log.failure is not None:
+        if not partition.is_leader or log is None or log.guard.failure is not None:
             return
         needed = partition.needed_in_sync(self.config.min_insync_replicas)
         if len(partition.isr) < needed:
             return
-        offset = partition.high_watermark(log.log_end_offset, log.clock.monotonic_ms(), self._rules)
+        offset = partition.high_watermark(
+            log.local.next_offset, log.clock.monotonic_ms(), self._rules
+        )
         if offset > log.high_watermark:
             self.update_high_watermark(offset)
             if self._committing:
@@ -265,7 +267,8 @@ class Replica:
         high_watermark = log.high_watermark
         stable = log.last_stable_offset if committed else 0
         if log.update_high_watermark(offset) > high_watermark:
-            self.delayed_fetches.recount()
+            if self.delayed_fetches:
+                self.delayed_fetches.recount()
             for watch in self.follower_watches:
                 watch.on_offsets_changed()
             if committed and log.last_stable_offset > stable:

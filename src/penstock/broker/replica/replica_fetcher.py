@@ -90,7 +90,7 @@ class FollowerLog:
 
     @property
     def log_end_offset(self) -> int:
-        return self.replica.log.log_end_offset
+        return self.replica.log.local.next_offset
 
     @property
     def latest_epoch(self) -> int | None:
@@ -265,7 +265,7 @@ class ReplicaFetcher:
         if replica.partition.is_leader:
             self.machine.fail(state, "this broker leads it")
             return
-        if log.log_end_offset != state.fetch_offset:
+        if log.local.next_offset != state.fetch_offset:
             logger.warning(
                 "%s ends at %d, not at the fetched offset %d; it is fetched again",
                 state.key,
@@ -364,7 +364,10 @@ class ReplicaFetcher:
 
 
 def _is_large(request: FollowerRequest) -> bool:
-    return sum(len(topic.partitions) for topic in request.topics) > _LARGE_REQUEST
+    count = 0
+    for topic in request.topics:
+        count += len(topic.partitions)
+    return count > _LARGE_REQUEST
 
 
 def _replica_of(state: PartitionFetchState) -> Replica:
