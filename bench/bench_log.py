@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.report import Row, at_least, at_most, best_seconds
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
-from penstock.records.batch import HEADER, BatchHeader, set_base_offset
+from penstock.records.batch import HEADER, BatchHeader
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.storage.disk import OsDisk
@@ -55,7 +55,7 @@ def bare_write(directory: str, batches: list[bytearray]) -> float:
 def leader_append(directory: str, batches: list[bytearray]) -> float:
     """Returns the seconds that appends of batches from producers take."""
     for data in batches:
-        set_base_offset(data, 0, 0)
+        data[:8] = bytes(8)
     log = open_log(f"{directory}/log")
     start = time.perf_counter()
     for data in batches:
@@ -116,7 +116,7 @@ def recover(directory: str, batches: list[bytearray]) -> float:
     log = open_log(directory)
     for _ in range(16):
         for data in batches:
-            set_base_offset(data, 0, 0)
+            data[:8] = bytes(8)
             log.append_as_leader(data, 0)
     size = log.size
     log.local.close_handlers()

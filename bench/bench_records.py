@@ -7,7 +7,7 @@ from bench.report import Row, at_least, at_most, seconds
 from penstock.records import _decode, is_compiled
 from penstock.records.append_policy import AppendPolicy
 from penstock.records.arrow import decode_to_arrow
-from penstock.records.batch import HEADER_SIZE, read_header, set_base_offset, verify
+from penstock.records.batch import HEADER_SIZE, read_header, verify
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression, compress, decompress
 from penstock.records.read import read_records
@@ -104,7 +104,7 @@ def append_rows() -> list[Row]:
 
     def leader(buffer: bytearray) -> Callable[[], object]:
         def append() -> object:
-            set_base_offset(buffer, 0, 0)
+            buffer[:8] = bytes(8)
             return validate_and_assign(
                 buffer, next_offset=1000, leader_epoch=3, now_ms=T, policy=POLICY
             )

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import OsDisk
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.kafka.broker import CLUSTER_ID
 from tests.support.kafka.consumed_records import consume
 from tests.support.kafka.log_exchange import KAFKA_EPOCH, ContinuedLogs, opened, renamed

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.dump.segment import SegmentOptions
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log
 from penstock.storage.log_config import LogConfig
+from tests.support.clock import ManualClock
 from tests.support.kafka.broker import dump_log_segments
 from tests.support.kafka.consumed_records import consume
 from tests.support.kafka.dump_lines import kafka_lines, our_lines

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader, TimestampType, set_max_timestamp
@@ -20,6 +19,7 @@ from penstock.storage.checkpoint import checkpoint_files
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log
+from tests.support.clock import ManualClock
 from tests.support.kafka.log_exchange import KAFKA_EPOCH, kafka_config, written_at
 from tests.support.kafka.logs import KafkaWrittenLogs, ServedLogs, read_checkpoint
 from tests.support.storage.batch_builder import BatchBuilder

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import BatchHeader, TimestampType
 from penstock.records.compress import Compression
@@ -20,6 +19,7 @@ from penstock.records.record import Record
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.kafka.consumed_records import consume
 from tests.support.kafka.log_exchange import KAFKA_EPOCH, written_at
 from tests.support.kafka.logs import ServedLogs, ServedPartition

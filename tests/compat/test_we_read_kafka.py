@@ -12,11 +12,11 @@ from penstock.cli.dump.decoders import Decoder, decode_consumer_offsets, decode_
 from penstock.cli.dump.items import ERROR, PROBLEM
 from penstock.cli.dump.paths import DumpOptions, dump
 from penstock.cli.dump.segment import SegmentOptions
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_manager import LogManager
 from penstock.storage.producer.append_info import ProducerStateEntry
+from tests.support.clock import ManualClock
 from tests.support.kafka.broker import Dump, KafkaParts, dump_log_segments
 from tests.support.kafka.consumed_records import consume
 from tests.support.kafka.dump_lines import Row, kafka_lines, our_lines, row

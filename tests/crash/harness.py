@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.storage.crash_disk import OPERATIONS, CrashDisk, CrashMode, Fault
 from tests.support.storage.log_history import Outcome
 from tests.support.storage.log_invariants import check_against, check_consistent

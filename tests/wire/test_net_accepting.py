@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Listener, SocketServer
 from tests.support.broker.net_server import Client, RecordingService, client, run
+from tests.support.clock import ManualClock
 
 both_loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 

@@ -8,7 +8,6 @@ import struct
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaError, ProtocolError
 from penstock.net.server.connection import Connection, PendingResponse
 from penstock.net.server.limits import Limits
@@ -21,6 +20,7 @@ from tests.support.broker.net_server import (
     run,
     serving,
 )
+from tests.support.clock import ManualClock
 
 both_loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ProtocolError
 from penstock.net.server.connection import Connection, PendingResponse
 from penstock.net.server.limits import Limits
@@ -16,6 +15,7 @@ from penstock.net.server.socket_server import Listener, SocketServer
 from penstock.net.tls.settings import TlsSettings
 from tests.support.broker.certificates import Identity, make_identity, simple_name
 from tests.support.broker.net_server import RecordingService, client, echo, framed, run, serving
+from tests.support.clock import ManualClock
 
 
 class Parties(NamedTuple):

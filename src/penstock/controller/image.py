@@ -109,13 +109,6 @@ class ClusterImage:
             else:
                 self._delete(change.key)
 
-    def after(self, changes: Iterable[Change]) -> "ClusterImage":
-        """Returns a copy that has applied these changes."""
-        copied = ClusterImage()
-        copied.apply(map(Put, self._records()))
-        copied.apply(changes)
-        return copied
-
     def changes_to(
         self, records: Iterable[Record], is_included: Callable[[Key], bool] = lambda _key: True
     ) -> list[Change]:

@@ -131,9 +131,6 @@ class MemoryBudget:
         """Bytes that are reserved."""
         return sum(self._used)
 
-    def used_by(self, kind: MemoryKind) -> int:
-        return self._used[kind]
-
     def limit(self, kind: MemoryKind) -> int:
         """Returns the limit of a kind. A single large request may exceed that of its kind."""
         return self._limits[kind]

@@ -243,13 +243,6 @@ def write_crc(buffer: WritableBuffer, position: int, crc: int) -> None:
     _CRC.pack_into(buffer, position + _CRC_AT, crc)
 
 
-def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Returns whether the batch at `position` is complete and its CRC is correct."""
-    if header.size > len(buffer) - position:
-        return False
-    return compute_crc(buffer, position, header.size) == header.crc
-
-
 def verify(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Raises CorruptRecordError unless the batch is complete and its CRC is correct."""
     if header.size > len(buffer) - position:
@@ -263,11 +256,6 @@ def verify(buffer: Buffer, position: int, header: BatchHeader) -> None:
             f"batch at offset {header.base_offset} has CRC {header.crc:#010x}, "
             f"but its bytes have {computed:#010x}"
         )
-
-
-def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int) -> None:
-    """Sets the base offset of the batch at `position`, which the CRC does not cover."""
-    _OFFSET.pack_into(buffer, position, base_offset)
 
 
 def set_base_offset_and_epoch(

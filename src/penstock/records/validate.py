@@ -59,22 +59,8 @@ class Assigned(Struct, frozen=True, gc=False):
     """The headers of the batches in `buffer`, in order."""
 
     @property
-    def first_offset(self) -> int:
-        return self.headers[0].base_offset
-
-    @property
     def last_offset(self) -> int:
         return self.headers[-1].last_offset
-
-    @property
-    def max_timestamp(self) -> int:
-        return max(header.max_timestamp for header in self.headers)
-
-    @property
-    def offset_of_max_timestamp(self) -> int:
-        """Last offset of the first batch with the largest timestamp; -1 without timestamps."""
-        latest = max(self.headers, key=lambda header: header.max_timestamp)
-        return NO_OFFSET if latest.max_timestamp == NO_TIMESTAMP else latest.last_offset
 
 
 def assign_plain(

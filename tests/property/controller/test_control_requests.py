@@ -60,6 +60,7 @@ from penstock.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from tests.support.cluster.images import image_after
 
 M = TypeVar("M", bound=Message)
 
@@ -146,7 +147,7 @@ def test_a_full_update_replaces_whatever_a_broker_knew(
     request, *_ = ControlRequests(target, "INTERNAL").of(update)
     assert isinstance(request, UpdateMetadataRequest)
     received = update_of_update_metadata(sent(request, UPDATE_METADATA_VERSION), known)
-    directly = known.after([])
+    directly = image_after(known)
     known.apply(received.metadata)
     assert content(known) == content(target)
     directly.apply(metadata_changes(directly, update))
@@ -179,9 +180,9 @@ def test_a_broker_that_gets_every_difference_has_the_image_of_the_controller(
     changes = before.changes_to(
         records, lambda key: isinstance(key, BrokerKey | TopicKey | TopicPartition)
     )
-    broker_image = before.after([])
+    broker_image = image_after(before)
     update = broker_updates(before, changes).get(0, BrokerUpdate(0, 0, 0))
-    controller_image = before.after(changes)
+    controller_image = image_after(before, changes)
     for request in ControlRequests(controller_image, "INTERNAL").of(update):
         if isinstance(request, UpdateMetadataRequest):
             message = sent(request, UPDATE_METADATA_VERSION)

@@ -63,6 +63,7 @@ from penstock.protocol.messages.elect_leaders import (
     ElectLeadersTopicPartitions,
 )
 from tests.support.cluster import simulated_cluster
+from tests.support.cluster.images import image_after
 from tests.support.cluster.simulated_cluster import SimulatedCluster
 
 BROKERS = (0, 1, 2, 3)
@@ -382,7 +383,7 @@ def send_states_before_reacting(patch: pytest.MonkeyPatch) -> None:
     def updates(
         image: ClusterImage, changes: Sequence[Change], *args: Any
     ) -> dict[int, BrokerUpdate]:
-        after = image.after(changes)
+        after = image_after(image, changes)
         started = [
             change.record.broker_id
             for change in changes

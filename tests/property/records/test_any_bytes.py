@@ -15,10 +15,10 @@ from penstock.records.batch import (
     HEADER,
     HEADER_SIZE,
     compute_crc,
-    crc_ok,
     first_entry,
     read_header,
     split,
+    verify,
     write_crc,
 )
 from penstock.records.build import build_batch
@@ -42,7 +42,7 @@ def read_everything(data: bytes) -> None:
         lambda: read_records(data, max_bytes=LIMIT),
         lambda: read_end_txn_marker(data, 0, read_header(data)),
         lambda: split(data),
-        lambda: crc_ok(data, 0, read_header(data)),
+        lambda: verify(data, 0, read_header(data)),
         lambda: first_entry(data),
         lambda: legacy.read_entry(data, max_bytes=LIMIT),
         lambda: legacy.convert_to_v2(data, max_bytes=LIMIT),
@@ -130,7 +130,8 @@ def test_damage_is_detected(records: list[Record], data: st.DataObject) -> None:
     header = read_header(batch)
     bit = data.draw(st.integers(21 * 8, 8 * len(batch) - 1))
     batch[bit // 8] ^= 1 << bit % 8
-    assert not crc_ok(batch, 0, header)
+    with pytest.raises(CorruptRecordError):
+        verify(batch, 0, header)
 
 
 @settings(max_examples=300)

@@ -18,7 +18,7 @@ from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.records.validate import Assigned
 from tests.support.storage.batches import T, golden, record_lists
-from tests.support.storage.validation import validate_and_assign
+from tests.support.storage.validation import max_timestamp_of, validate_and_assign
 
 LEGACY = golden("legacy")
 
@@ -68,7 +68,7 @@ def batches(draw: st.DrawFn) -> bytearray:
 
 
 def described(assigned: Assigned) -> tuple[object, ...]:
-    return bytes(assigned.buffer), assigned.headers, assigned.max_timestamp
+    return bytes(assigned.buffer), assigned.headers, max_timestamp_of(assigned)
 
 
 @settings(max_examples=300)

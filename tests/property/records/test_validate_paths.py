@@ -12,7 +12,11 @@ from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.records.validate import Append, Assigned, validate_any
 from tests.support.storage.batches import T, record_lists
-from tests.support.storage.validation import validate_and_assign
+from tests.support.storage.validation import (
+    max_timestamp_of,
+    offset_of_max_timestamp,
+    validate_and_assign,
+)
 
 policies = st.builds(
     AppendPolicy,
@@ -51,10 +55,10 @@ def described(assigned: Assigned) -> tuple[object, ...]:
     return (
         bytes(assigned.buffer),
         assigned.headers,
-        assigned.first_offset,
+        assigned.headers[0].base_offset,
         assigned.last_offset,
-        assigned.max_timestamp,
-        assigned.offset_of_max_timestamp,
+        max_timestamp_of(assigned),
+        offset_of_max_timestamp(assigned),
     )
 
 

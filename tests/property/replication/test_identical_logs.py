@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.append_policy import AppendOrigin
 from penstock.records.control import build_end_txn_marker
@@ -23,6 +22,7 @@ from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.broker.log_leader import TOPIC, TOPIC_ID, LogLeader
+from tests.support.clock import ManualClock
 from tests.support.storage.crash_disk import CrashDisk, CrashMode, SimulatedCrash
 from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.log_model import ProducerSummary, StoredBatch

@@ -21,7 +21,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.records.append_policy import AppendOrigin
 from penstock.records.compress import Compression
@@ -34,6 +33,7 @@ from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log.timestamp_search import offset_for_timestamp
 from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from penstock.storage.log_config import LogConfig
+from tests.support.clock import ManualClock
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_history import Outcome
 from tests.support.storage.log_invariants import (

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import Disk
 from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from penstock.storage.manager.log_move import LogMove
+from tests.support.clock import ManualClock
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.logs import NOW, filler
 

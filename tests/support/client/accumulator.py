@@ -11,10 +11,10 @@ from penstock.client.producer.batch import ProducerBatch
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import DeliveryCallback, RecordFuture
 from penstock.client.settings import ProducerOptions, resolve
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode
 from penstock.net.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from penstock.records.read import read_records
+from tests.support.clock import ManualClock
 
 T = 1_700_000_000_000
 """The timestamp of records."""

@@ -5,7 +5,6 @@ from typing import NamedTuple, TypeVar, cast
 
 from penstock.client.network import connection_settings
 from penstock.client.settings import ConsumerOptions
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.net.client.backoff import Backoff
@@ -14,6 +13,7 @@ from penstock.net.client.metadata import ClusterMetadata
 from penstock.net.client.network_client import Request
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import ZERO_UUID, Message
+from tests.support.clock import ManualClock
 
 R = TypeVar("R", bound=Message)
 

@@ -21,7 +21,6 @@ from penstock.client.producer.sender import OutgoingProduce, Sender
 from penstock.client.producer.sender_metrics import SenderMetrics
 from penstock.client.producer.transaction_manager import TransactionManager
 from penstock.client.producer.transaction_request import TxnRequest
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.backoff import Backoff
@@ -45,6 +44,7 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.batch import read_header, verify
 from penstock.records.read import read_records
+from tests.support.clock import ManualClock
 
 TOPIC = "t"
 TOPIC_ID = UUID(int=77)

@@ -121,3 +121,11 @@ def broker_up(image: ClusterImage, record: BrokerRecord, rules: ElectionRules) -
     live = image.brokers.keys() | {record.broker_id}
     registration: list[Change] = [Put(record)]
     return registration + update_partition_states(image, live, rules, restarted={record.broker_id})
+
+
+def image_after(image: ClusterImage, changes: Iterable[Change] = ()) -> ClusterImage:
+    """Returns a copy of an image that has applied these changes."""
+    copied = ClusterImage()
+    copied.apply(map(Put, image._records()))
+    copied.apply(changes)
+    return copied

@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.core.clock import Clock, ManualClock
+from penstock.core.clock import Clock
 from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
 from penstock.storage.disk import OsDisk
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.kafka.broker import CLUSTER_ID, KafkaParts
 from tests.support.kafka.consumed_records import consume
 from tests.support.kafka.logs import (

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
 from penstock.records.record import Record
@@ -15,6 +14,7 @@ from penstock.storage.disk import OsDisk
 from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.kafka.logs import ServedPartition
 from tests.support.storage.log_writer import LogWriter, Notes, Producer
 from tests.support.storage.logs import old_message, remove_deleted_segments

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader
@@ -20,6 +19,7 @@ from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.logs import batches_in, headers_of, read_all
 

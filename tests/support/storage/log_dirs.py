@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.log.flush_task import FlushTask
@@ -14,6 +13,7 @@ from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.storage.logs import NOW, filler
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_delay_ms=500)

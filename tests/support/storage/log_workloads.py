@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import set_base_offset_and_epoch
@@ -24,6 +23,7 @@ from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.log_history import History
 from tests.support.storage.log_model import StoredBatch, implied, stored, stored_batches

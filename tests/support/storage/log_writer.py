@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from penstock.core.clock import ManualClock
 from penstock.records.append_policy import AppendOrigin
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.record import Record
 from penstock.storage.log.log import Log
+from tests.support.clock import ManualClock
 from tests.support.kafka.logs import FoundOffset, KafkaRecord, ServedPartition
 
 SEQUENCES = 2**31

@@ -9,7 +9,6 @@ from zlib import crc32
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import BatchHeader
@@ -25,6 +24,7 @@ from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.batch_scan import header_at
 from penstock.storage.segment.log_segment import LogSlice
+from tests.support.clock import ManualClock
 
 PARTITION = TopicPartition("orders", 3)
 NOW = 1_700_000_000_000

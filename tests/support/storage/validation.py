@@ -20,3 +20,13 @@ def validate_and_assign(
         if header is not None:
             return Assigned(buffer, [header])
     return validate_any(buffer, Append(next_offset, leader_epoch, now_ms, policy, origin))
+
+
+def max_timestamp_of(assigned: Assigned) -> int:
+    return max(header.max_timestamp for header in assigned.headers)
+
+
+def offset_of_max_timestamp(assigned: Assigned) -> int:
+    """Returns the last offset of the first batch with the largest timestamp; -1 without any."""
+    latest = max(assigned.headers, key=lambda header: header.max_timestamp)
+    return -1 if latest.max_timestamp == -1 else latest.last_offset

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from penstock.cli.dump.items import Item
 from penstock.cli.dump.paths import DEFAULTS, DumpOptions, dump
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.append_policy import AppendOrigin
 from penstock.records.build import build_batch
@@ -16,6 +15,7 @@ from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log
 from penstock.storage.log_config import LogConfig
+from tests.support.clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
 EPOCH = 5

@@ -22,7 +22,7 @@ from penstock.client.metrics import (
     Total,
     meter,
 )
-from penstock.core.clock import ManualClock
+from tests.support.clock import ManualClock
 
 NAN = math.nan
 MEASURE = -1

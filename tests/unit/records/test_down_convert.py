@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.errors import CorruptRecordError, ErrorCode, KafkaError
-from penstock.records.batch import TimestampType, set_base_offset, set_max_timestamp
+from penstock.records.batch import TimestampType, set_max_timestamp
 from penstock.records.batch import read_header as header_of
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression, decompress
@@ -163,6 +163,6 @@ def test_decompression_is_limited() -> None:
 
 def test_offsets_beyond_the_maximum_are_refused() -> None:
     data = batch(b"a", b"b", codec=Compression.GZIP)
-    set_base_offset(data, 0, 2**63 - 1)
+    data[:8] = (2**63 - 1).to_bytes(8, "big")
     with pytest.raises(CorruptRecordError, match="cannot express"):
         down_convert(data, 1)

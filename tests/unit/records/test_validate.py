@@ -12,7 +12,6 @@ from penstock.records.batch import (
     TimestampType,
     compute_crc,
     read_header,
-    set_base_offset,
     split,
     verify,
     write_crc,
@@ -25,7 +24,11 @@ from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.records.validate import Assigned, verify_batches
 from tests.support.storage.batches import T, golden, legacy_records
-from tests.support.storage.validation import validate_and_assign
+from tests.support.storage.validation import (
+    max_timestamp_of,
+    offset_of_max_timestamp,
+    validate_and_assign,
+)
 
 NOW = T + 1000
 V2 = golden("v2")
@@ -69,10 +72,10 @@ def check(assigned: Assigned, records: list[Record]) -> BatchHeader:
     verify(assigned.buffer, 0, header)
     assert assigned.headers == [header]
     assert header.partition_leader_epoch == 5
-    assert assigned.first_offset == header.base_offset == 100
+    assert assigned.headers[0].base_offset == header.base_offset == 100
     assert assigned.last_offset == header.last_offset == 100 + len(records) - 1
     assert read_records(assigned.buffer) == records
-    assert assigned.max_timestamp == header.max_timestamp
+    assert max_timestamp_of(assigned) == header.max_timestamp
     return header
 
 
@@ -96,8 +99,8 @@ def test_in_place(codec: Compression) -> None:
     assert assigned.buffer is batch
     assert batch[16:] == before[16:]
     check(assigned, renumbered(RECORDS))
-    assert assigned.max_timestamp == T + 7
-    assert assigned.offset_of_max_timestamp == 102
+    assert max_timestamp_of(assigned) == T + 7
+    assert offset_of_max_timestamp(assigned) == 102
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
@@ -130,8 +133,8 @@ def test_no_timestamps() -> None:
     for codec in (Compression.NONE, Compression.GZIP):
         assigned = assign(build_batch(records, compression=codec))
         check(assigned, renumbered(records))
-        assert assigned.max_timestamp == -1
-        assert assigned.offset_of_max_timestamp == -1
+        assert max_timestamp_of(assigned) == -1
+        assert offset_of_max_timestamp(assigned) == -1
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
@@ -141,8 +144,8 @@ def test_log_append_time(codec: Compression) -> None:
     assert assigned.buffer is batch
     header = check(assigned, renumbered(RECORDS, NOW))
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert assigned.max_timestamp == NOW
-    assert assigned.offset_of_max_timestamp == 102
+    assert max_timestamp_of(assigned) == NOW
+    assert offset_of_max_timestamp(assigned) == 102
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.SNAPPY])
@@ -229,8 +232,8 @@ def test_a_coordinator_may_write_several_batches() -> None:
     assigned = assign(batches, origin=AppendOrigin.COORDINATOR)
     assert [header for _, header in verify_batches(assigned.buffer)] == assigned.headers
     assert [header.base_offset for header in assigned.headers] == [100, 103, 106]
-    assert (assigned.first_offset, assigned.last_offset) == (100, 108)
-    assert (assigned.max_timestamp, assigned.offset_of_max_timestamp) == (T + 50, 105)
+    assert (assigned.headers[0].base_offset, assigned.last_offset) == (100, 108)
+    assert (max_timestamp_of(assigned), offset_of_max_timestamp(assigned)) == (T + 50, 105)
     with pytest.raises(InvalidRecordError, match="one batch at a time, not 3"):
         assign(batches)
 
@@ -281,7 +284,7 @@ def test_a_torn_batch() -> None:
 
 def test_clients_start_at_offset_0() -> None:
     batch = build_batch(RECORDS)
-    set_base_offset(batch, 0, 1)
+    batch[:8] = (1).to_bytes(8, "big")
     with pytest.raises(InvalidRecordError, match="must start at offset 0, not 1"):
         assign(batch)
     check(assign(batch, origin=AppendOrigin.COORDINATOR), renumbered(RECORDS))
@@ -353,7 +356,7 @@ def test_timestamps_too_far_from_now(codec: Compression) -> None:
         return build_batch(records, compression=codec)
 
     assigned = assign(at(NOW - 5000, NOW + 3000, -1), policy)
-    assert assigned.max_timestamp == NOW + 3000
+    assert max_timestamp_of(assigned) == NOW + 3000
     batch = at(NOW, NOW - 5001, -1, NOW + 3001)
     before = bytes(batch)
     with pytest.raises(RecordValidationError) as caught:
@@ -419,7 +422,7 @@ def test_old_formats_are_converted(name: str) -> None:
     assigned = assign(LEGACY[name], policy)
     header = check(assigned, legacy_records(100, timestamps=times))
     assert header.compression.codec_name == name.split("_")[1]
-    assert assigned.offset_of_max_timestamp == (-1 if times[0] == -1 else 102)
+    assert offset_of_max_timestamp(assigned) == (-1 if times[0] == -1 else 102)
 
 
 def test_old_formats_obey_the_topic() -> None:

@@ -72,13 +72,6 @@ class BrokerValues:
             raise _mismatch(name, "a list", value)
         return value
 
-    def password(self, name: builtins.str) -> builtins.str | None:
-        """Returns a secret in plain text; None if it is not set."""
-        value = self.value(name)
-        if value is not None and not isinstance(value, str):
-            raise _mismatch(name, "a password", value)
-        return value
-
     def listener_setting(
         self, listener: builtins.str, name: builtins.str, mechanism: builtins.str | None = None
     ) -> builtins.str | None:

@@ -75,7 +75,7 @@ def test_defaults_without_settings() -> None:
     assert config.text("log.retention.hours") == "168"
     assert config.text("log.retention.ms") is None
     assert config.value("log.retention.ms") is None
-    assert config.password("ssl.key.password") is None
+    assert config.value("ssl.key.password") is None
     assert config.is_set("num.partitions") is False
     assert config.warnings() == []
 
@@ -247,7 +247,7 @@ def test_values_from_config_providers_are_refused() -> None:
         )
     assert refused.value.name == "ssl.key.password"
     plain = BrokerConfig.from_properties({"ssl.key.password": "${file:x}"})
-    assert plain.password("ssl.key.password") == "${file:x}"
+    assert plain.value("ssl.key.password") == "${file:x}"
 
 
 def test_a_listener_has_its_own_settings_or_those_of_all() -> None:
@@ -292,7 +292,6 @@ def test_reading_a_setting_as_another_type_is_an_error() -> None:
         (config.bool, "num.partitions"),
         (config.str, "log.dirs"),
         (config.list, "compression.type"),
-        (config.password, "num.partitions"),
     ):
         with pytest.raises(TypeError, match=name):
             read(name)

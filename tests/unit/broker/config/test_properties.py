@@ -44,7 +44,7 @@ def test_a_file_and_options_on_top(tmp_path: Path) -> None:
     assert config.list("log.dirs") == ["/a", "/b"]
     assert [str(spec) for spec in config.advertised] == ["PLAINTEXT://h:1"]
     assert config.str("broker.rack") == "r=1"
-    assert config.password("sasl.jaas.config") == 'org.example.Login required user_a="b=c";'
+    assert config.value("sasl.jaas.config") == 'org.example.Login required user_a="b=c";'
 
 
 @pytest.mark.parametrize(

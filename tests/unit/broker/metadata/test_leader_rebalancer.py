@@ -11,8 +11,8 @@ from penstock.broker.metadata.leader_rebalancer import LeaderRebalancer
 from penstock.controller.image import ClusterImage
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError
+from tests.support.clock import ManualClock
 from tests.support.cluster.images import CLEAN, add_topic, image_of, set_state, state
 
 R = TypeVar("R")

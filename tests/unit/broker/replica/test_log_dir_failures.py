@@ -13,10 +13,10 @@ from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.cluster.store import StoreUnavailableError
 from penstock.controller.metadata import Change, LogDirEventRecord
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.cluster.memory_store import MemoryStore, MemoryStoreServer
 from tests.support.storage.crash_disk import CrashDisk
 

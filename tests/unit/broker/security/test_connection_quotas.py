@@ -4,7 +4,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.security.connection_quotas import ConnectionQuotas, protected_listener
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import DEFAULT_ENTITY, ConfigRecord, Put
-from penstock.core.clock import ManualClock
+from tests.support.clock import ManualClock
 
 RATE = "max.connection.creation.rate"
 TWO = "IN://127.0.0.1:0,OUT://127.0.0.1:0"

@@ -15,8 +15,8 @@ from penstock.client.errors import (
 )
 from penstock.client.metrics import Metrics
 from penstock.client.producer.buffer_pool import BufferPool
-from penstock.core.clock import ManualClock
 from tests.support.client.accumulator import until
+from tests.support.clock import ManualClock
 
 
 def take(pool: BufferPool, size: int) -> bytearray:

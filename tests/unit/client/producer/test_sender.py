@@ -14,7 +14,6 @@ from penstock.client.producer.options import producer_settings
 from penstock.client.producer.sender import OutgoingProduce, Sender, SendPlan
 from penstock.client.producer.sender_metrics import SenderMetrics
 from penstock.client.producer.transaction_manager import TransactionManager
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Node
@@ -35,6 +34,7 @@ from penstock.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tests.support.clock import ManualClock
 
 TOPIC_ID = UUID(int=7)
 TP = TopicPartition("t", 0)

@@ -153,7 +153,7 @@ def test_requests_before_the_login_share_a_small_part(server: Server) -> None:
     for stranger in strangers:
         stranger.authenticated = False
         begin(stranger, 400_000)
-    assert server.budget.used == server.budget.used_by(MemoryKind.LOGIN)
+    assert server.budget.used == server.budget._used[MemoryKind.LOGIN]
     assert server.budget.used <= server.budget.total // 16
     client = server.connect()
     begin(client, 400_000)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.build import build_batch
 from penstock.records.record import Record
@@ -25,6 +24,7 @@ from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log.timestamp_search import offset_for_timestamp
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.storage.cleaning import (
     COMPACT,
     DIRECTORY,

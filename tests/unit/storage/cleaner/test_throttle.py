@@ -4,8 +4,8 @@ from math import inf
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.storage.cleaner.throttle import BURST_MS, CleanerThrottle
+from tests.support.clock import ManualClock
 
 
 def test_without_a_limit_there_is_no_delay() -> None:

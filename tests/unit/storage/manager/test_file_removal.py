@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.checkpoint.checkpoint_files import RECOVERY_POINT_CHECKPOINT, load_offsets
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
@@ -16,6 +15,7 @@ from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.manager.log_maintenance import MaintenanceIntervals
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.broker.two_log_dirs import SMALL, TP
+from tests.support.clock import ManualClock
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.logs import NOW, filler

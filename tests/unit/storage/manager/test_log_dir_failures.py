@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import load_offsets
@@ -14,6 +13,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.manager.log_creation import NewLog
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.gated_disk import GatedDisk
 from tests.support.storage.log_dirs import (

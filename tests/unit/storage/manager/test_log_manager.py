@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import Disk, OsDisk
@@ -17,6 +16,7 @@ from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_maintenance import MaintenanceIntervals
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.logs import NOW, batch, filler, offsets, values

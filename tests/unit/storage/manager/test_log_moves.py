@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import CLEANER_OFFSET_CHECKPOINT, load_offsets
@@ -18,6 +17,7 @@ from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.manager import log_move
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoLogDirs
+from tests.support.clock import ManualClock
 from tests.support.storage.cleaning import TP as COMPACTED
 from tests.support.storage.cleaning import Broker
 from tests.support.storage.cleaning import fill as fill_compacted

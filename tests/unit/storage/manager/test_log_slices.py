@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import OsDisk
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager import log_slices
 from penstock.storage.manager.log_manager import LogManager
 from penstock.storage.manager.log_slices import LogSlices
+from tests.support.clock import ManualClock
 from tests.support.storage.logs import filler
 
 CONFIG = LogConfig(segment_bytes=250, segment_index_bytes=1200, retention_bytes=0, flush_ms=0)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import OsDisk
@@ -13,6 +12,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_creation import NewLog
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.clock import ManualClock
 from tests.support.storage.logs import filler, offsets
 
 PARTITIONS = [TopicPartition("t", n) for n in range(60)]

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.disk import OsDisk
@@ -15,6 +14,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.manager.log_creation import NewLog
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoLogDirs
+from tests.support.clock import ManualClock
 from tests.support.storage.logs import filler, offsets
 
 ID = UUID("5c8f2f5e-7d9b-4f0a-9d0e-0a1b2c3d4e5f")
