@@ -26,6 +26,7 @@ from penstock.protocol.messages.describe_configs import (
 from penstock.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
 )
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -90,6 +91,14 @@ def metadata_error(client: WireClient, topic: str) -> ErrorCode:
     return ErrorCode(response.topics[0].error_code)
 
 
+def remove_acls(client: WireClient, resource_type: ResourceType) -> None:
+    """Deletes all ACLs of a type of resources."""
+    acl_filter = DeleteAclsFilter(
+        resource_type, None, PatternType.ANY, None, None, AclOperation.ANY, AclPermission.ANY
+    )
+    assert client.request(DeleteAclsRequest([acl_filter]), 3).filter_results[0].error_code == 0
+
+
 def test_without_acls_everything_is_denied(admin: WireClient, ann: WireClient) -> None:
     create_topic(admin, "closed")
     assert metadata_error(ann, "closed") is DENIED
@@ -102,6 +111,33 @@ def test_without_acls_everything_is_denied(admin: WireClient, ann: WireClient) -
     everything = ann.request(MetadataRequest(None), 9)
     assert everything.topics == []
     assert ann.request(InitProducerIdRequest(None), 2).error_code == CLUSTER_DENIED
+
+
+@pytest.mark.parametrize("version", [12, 15, 17])
+def test_a_consumer_cannot_fetch_as_a_follower(
+    admin: WireClient, ann: WireClient, version: int
+) -> None:
+    """Its offset would count as an acknowledgement of the records below it."""
+    name = f"followed-{version}"
+    create_topic(admin, name)
+    allow(admin, "User:ann", AclOperation.READ, ResourceType.TOPIC, name)
+    topic_id = (
+        ann.request(MetadataRequest([MetadataRequestTopic(name=name)]), 12).topics[0].topic_id
+    )
+    partition = FetchPartition(0, -1, 0, partition_max_bytes=1000)
+    request = FetchRequest(topics=[FetchTopic(name, topic_id, [partition])])
+    (result,) = ann.request(request, version).responses
+    assert result.partitions[0].error_code == 0
+    if version >= 15:
+        request.replica_state.replica_id = 2
+    else:
+        request.replica_id = 2
+    (result,) = ann.request(request, version).responses
+    assert result.partitions[0].error_code == DENIED
+    allow(admin, "User:ann", AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    (result,) = ann.request(request, version).responses
+    assert result.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    remove_acls(admin, ResourceType.CLUSTER)
 
 
 def test_an_acl_applies_once_the_response_is_sent(admin: WireClient, ann: WireClient) -> None:

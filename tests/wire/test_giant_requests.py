@@ -15,6 +15,7 @@ from penstock.coordinator.group import request_chunks
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.list_partition_reassignments import (
@@ -113,6 +114,33 @@ def test_a_giant_request_runs_in_slices(
             hostile.receive_frame()
         except ConnectionError:
             assert key is ApiKey.PRODUCE, "with acks=0 an error closes the connection"
+    produce_values(client, "canary", b"v")
+    seconds, callback = broker.call(lambda _: longest.take())
+    assert seconds < MOST_S, callback
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_giant_fetch_of_a_follower_runs_in_slices(
+    broker: RunningBroker, client: WireClient, longest: LongestCallback, version: int
+) -> None:
+    """A follower fetches all partitions of a leader at once. This one has none of them."""
+    topic_id = client.request(MetadataRequest([MetadataRequestTopic(name=TOPIC)]), 12).topics[0]
+    topic = FetchTopic(
+        TOPIC,
+        topic_id.topic_id,
+        [FetchPartition(number % 10, -1, 0, partition_max_bytes=1) for number in range(ELEMENTS)],
+    )
+    request = FetchRequest(max_wait_ms=1, topics=[topic])
+    if version >= 15:
+        request.replica_state.replica_id = 7
+    else:
+        request.replica_id = 7
+    broker.call(lambda _: longest.take())
+    with broker.connect() as follower:
+        follower.sock.settimeout(60)
+        response = follower.request(request, version)
+    codes = {part.error_code for item in response.responses for part in item.partitions}
+    assert codes == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
     produce_values(client, "canary", b"v")
     seconds, callback = broker.call(lambda _: longest.take())
     assert seconds < MOST_S, callback
