@@ -9,10 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.controller.broker_updates import PartitionUpdate
+from penstock.controller.metadata import Assignment, PartitionRecord
+from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -223,6 +227,22 @@ def move(client: WireClient, topic: str, path: str) -> None:
     move_request = AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [0])])
     (result,) = client.request(AlterReplicaLogDirsRequest([move_request]), 2).results
     assert result.partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_replicas_whose_logs_are_missing_do_not_block(watched: WatchedBroker, is_new: bool) -> None:
+    """R2: those of a broker that has lost its disks are not new."""
+    topic = f"lost-{is_new}"
+    updates = [
+        PartitionUpdate(
+            PartitionRecord(topic, number, 0, 3, (0,), 1, 0), Assignment((0,)), uuid4(), is_new
+        )
+        for number in range(3)
+    ]
+    errors = watched.broker.wait(lambda broker: broker.replicas.apply_updates(updates))
+    assert set(errors.values()) == {ErrorCode.NONE}
+    assert watched.log(topic).log_end_offset == 0
+    assert "fsync" in watched.calls.elsewhere
 
 
 def test_changing_settings_does_not_block(watched: WatchedBroker) -> None:

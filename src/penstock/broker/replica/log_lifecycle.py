@@ -55,9 +55,13 @@ class LogLifecycle:
     # --- creation
 
     async def create(
-        self, new_logs: list[NewLog]
+        self, new_logs: list[NewLog], *, is_new: bool = True
     ) -> tuple[list[TopicPartition], LogCreationError | None]:
-        """Returns the partitions whose logs were created, and the error of the others."""
+        """Returns the partitions whose logs were created, and the error of the others.
+
+        Logs that are not those of new replicas are only created if no directory that could not be
+        opened may contain them (see `LogManager.get_or_create`).
+        """
         partitions = frozenset(new_log.partition for new_log in new_logs)
         # A partition of the same name may still be deleted.
         await self.failed_deletions(
@@ -69,7 +73,7 @@ class LogLifecycle:
         failed_topics: frozenset[str] = frozenset()
         while new_logs:
             try:
-                creation = self._logs.begin_create(new_logs, is_new=True, excluded_dirs=full_dirs)
+                creation = self._logs.begin_create(new_logs, is_new=is_new, excluded_dirs=full_dirs)
             except KafkaError as error:
                 failure = failure or error
                 topics = frozenset(new_log.partition.topic for new_log in new_logs)

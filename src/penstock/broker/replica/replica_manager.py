@@ -149,12 +149,20 @@ class ReplicaManager:
                 new_logs.append(NewLog(record.key, config, owner.topic_id, epoch))
         return new_logs
 
-    def _missing_logs(self, updates: Iterable[PartitionUpdate]) -> list[NewLog]:
-        """Returns the logs of replicas that are new on this broker."""
+    def _missing_logs(self, updates: Iterable[PartitionUpdate], *, is_new: bool) -> list[NewLog]:
+        """Returns the logs of replicas that are new on this broker, or of others without a log.
+
+        A broker whose disk was replaced has no logs of replicas that are not new.
+        """
         new_logs: list[NewLog] = []
         for update in updates:
             record = update.record
-            if update.is_new and record.partition not in self.by_topic.get(record.topic, {}):
+            is_hosted = record.partition in self.by_topic.get(record.topic, {})
+            if (
+                update.is_new == is_new
+                and not is_hosted
+                and (is_new or not self._logs.has(record.key))
+            ):
                 epoch = record.leader_epoch if record.leader == self._broker_id else None
                 config = self._config_of(self._image.config("topics", record.topic)).log
                 new_logs.append(NewLog(record.key, config, update.topic_id, epoch))
@@ -223,10 +231,12 @@ class ReplicaManager:
         Returns the error of each partition. An update that is older than what the replica knows
         is ignored. Listeners are notified of the leaderships that have begun and ended.
         """
-        _, failure = await self._lifecycle.create(self._missing_logs(updates))
-        if failure is not None:
-            # The error of one log shows when its replica is created.
-            logger.error("%s", failure.message)
+        for is_new in (True, False):
+            missing_logs = self._missing_logs(updates, is_new=is_new)
+            _, failure = await self._lifecycle.create(missing_logs, is_new=is_new)
+            if failure is not None:
+                # The error of one log shows when its replica is created.
+                logger.error("%s", failure.message)
         errors: dict[TopicPartition, ErrorCode] = {}
         async for part in self._pacer.each(chunks(updates, _UPDATES_AT_ONCE)):
             await self._apply_updates(part, errors)

@@ -129,6 +129,10 @@ class LogManager:
                 return log
         return None
 
+    def has(self, partition: TopicPartition) -> bool:
+        """Returns whether the partition has a log, also one that could not be loaded."""
+        return any(log_dir.has(partition) for log_dir in self.dirs)
+
     def get_or_create(
         self,
         partition: TopicPartition,
@@ -450,7 +454,7 @@ class LogManager:
             if current_move.target is target:
                 return None
             self.cancel_move(partition)
-        if not any(log_dir.has(partition) for log_dir in self.dirs):
+        if not self.has(partition):
             self.prefer_dir(partition, path)
             raise KafkaError(
                 ErrorCode.REPLICA_NOT_AVAILABLE,
