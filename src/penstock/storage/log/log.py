@@ -79,9 +79,7 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         self.guard = FailureGuard(partition, local, on_failure)
-        self._flushes = LogFlushes(
-            local, epochs, producers, self.guard, clock, self._hide_unacknowledged
-        )
+        self._flushes = LogFlushes(local, epochs, producers, self.guard, clock)
         self.clock = clock
         self.topic_id = topic_id
         self.log_start_offset = log_start_offset
@@ -480,11 +478,11 @@ class Log:
 
     def finish_flush(self, task: FlushTask, error: Exception | None = None) -> None:
         """Advances the recovery point after a flush; see `LogFlushes.finish`."""
-        self._flushes.finish(task, error)
+        self._flushes.finish(task, error, self._hide_unacknowledged)
 
     def flush(self) -> None:
         """Makes everything that was appended durable, on this thread."""
-        self._flushes.run()
+        self._flushes.run(self._hide_unacknowledged)
 
     @property
     def is_flush_due(self) -> bool:

@@ -13,10 +13,7 @@ from penstock.storage.producer.state_manager import ProducerStateManager
 
 
 class LogFlushes:
-    """Flushes segments, leader epochs and producer snapshots of one log, one flush at a time.
-
-    `hide_unacknowledged` is called before the log stops for lack of room.
-    """
+    """Flushes segments, leader epochs and producer snapshots of one log, one flush at a time."""
 
     def __init__(
         self,
@@ -25,14 +22,12 @@ class LogFlushes:
         producers: ProducerStateManager,
         guard: FailureGuard,
         clock: Clock,
-        hide_unacknowledged: Callable[[], None],
     ) -> None:
         self._local = local
         self._epochs = epochs
         self._producers = producers
         self._guard = guard
         self._clock = clock
-        self._hide_unacknowledged = hide_unacknowledged
         self._last_flush_ms = clock.monotonic_ms()
         self._unsynced_snapshots: list[int] = []
 
@@ -64,8 +59,12 @@ class LogFlushes:
             self._unsynced_snapshots = []
         return task
 
-    def finish(self, task: FlushTask, error: Exception | None = None) -> None:
+    def finish(
+        self, task: FlushTask, error: Exception | None, hide_unacknowledged: Callable[[], None]
+    ) -> None:
         """Advances the recovery point after a flush; a failed one stops the log.
+
+        `hide_unacknowledged` is called before the log stops for lack of room.
 
         A flush that could not open its files, or write the epochs, is refused and may be repeated.
         Raises the log's failure, also if the log failed while the flush was running: another flush
@@ -79,22 +78,22 @@ class LogFlushes:
                 self._unsynced_snapshots[:0] = task.snapshots
                 self._guard.refuse(error)
             if is_lack_of_room(error):
-                self._hide_unacknowledged()
+                hide_unacknowledged()
             self._guard.fail(error)
         if failure is not None:
             raise failure
         self._last_flush_ms = self._clock.monotonic_ms()
 
-    def run(self) -> None:
-        """Makes everything that was appended durable, on this thread."""
+    def run(self, hide_unacknowledged: Callable[[], None]) -> None:
+        """Makes everything that was appended durable, on this thread; see `finish`."""
         self._guard.require_writable()
         task = self._task()
         if task is not None:
             try:
                 task.run()
             except Exception as error:  # noqa: BLE001 - raised as the log's failure
-                self.finish(task, error)
-            self.finish(task)
+                self.finish(task, error, hide_unacknowledged)
+            self.finish(task, None, hide_unacknowledged)
 
     @property
     def is_due(self) -> bool:
