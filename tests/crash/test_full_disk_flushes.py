@@ -157,3 +157,26 @@ def test_a_broker_that_starts_on_a_full_disk_recovers_without_a_restart() -> Non
         machine.disk.fail("create", f"/*/{partition}/*", errno.ENOSPC)
         machine.disk.fail("write", f"/*/{partition}/*", errno.ENOSPC)
     machine.run(recover)
+
+
+def test_a_replica_without_a_log_gets_one_when_there_is_room() -> None:
+    """The disk of a broker was replaced, and the new one was full when the broker started."""
+    machine = Machine()
+
+    async def create(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders") == 0
+
+    async def recover(broker: SimulatedBroker) -> None:
+        response = await broker.produce("orders", batch_of(b"refused"))
+        assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await asyncio.sleep(20)
+        machine.disk.heal()
+        await asyncio.sleep(10)
+        assert (await broker.produce("orders", batch_of(b"first"))).error_code == 0
+        assert await fetched_values(broker) == [b"first"]
+
+    machine.run(create)
+    for directory in machine.disk.names("/"):
+        machine.disk.remove_directory(f"/{directory}/orders-0")
+    machine.disk.fail("create", "/*/orders-0/*", errno.ENOSPC)
+    machine.run(recover)

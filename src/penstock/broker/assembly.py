@@ -109,6 +109,7 @@ class BrokerAssembly:
             self.broker.log_flusher,
             workers,
             self._on_log_reloaded,
+            self.controller_requests.create_missing_logs,
         )
         self.leader_rebalancer = LeaderRebalancer(config, controller, clock)
         self.log_dir_failures = LogDirFailures(

@@ -163,6 +163,7 @@ class ControllerReactions:
                     self._generation += 1
             case LogDirEventRecord() as event:
                 self._generation += 1
+                self._deletions.restart_broker(event.broker_id)
                 self._to_refresh[event.broker_id] = self._generation
             case ConfigRecord() as config:
                 self._observe_config(image, config.entity)
@@ -285,7 +286,7 @@ class ControllerReactions:
             *elect_preferred_leaders(image, changes, rules),
             *remove_notifications(image),
         ]
-        deletions = self._deletions.next_step(image, self.offline_replicas)
+        deletions = self._deletions.next_step(image)
         stops = {broker_id: list(stops) for broker_id, stops in deletions.stops.items()}
         for key, broker_id in sorted(self._new_offline):
             partition = changes.current(key)

@@ -117,7 +117,8 @@ class _ReplicaState(Enum):
     """StopReplica has been sent."""
     DELETED = auto()
     FAILED = auto()
-    """The broker could not delete it; it is retried when the broker has registered again."""
+    """The broker could not delete it; it is retried when the broker has registered again, or says
+    that a log directory has failed or has room."""
 
 
 class DeletionStep(NamedTuple):
@@ -141,10 +142,11 @@ class TopicDeletions:
         self._replicas: dict[str, dict[tuple[int, int], _ReplicaState]] = {}
         """By topic, then by partition and broker."""
 
-    def next_step(
-        self, image: ClusterImage, offline_replicas: Mapping[TopicPartition, frozenset[int]]
-    ) -> DeletionStep:
-        """Returns the stops of replicas that can be deleted, and the topics that are complete."""
+    def next_step(self, image: ClusterImage) -> DeletionStep:
+        """Returns the stops of replicas that can be deleted, and the topics that are complete.
+
+        Offline replicas are stopped too: they may never have had a log, for lack of room.
+        """
         step = DeletionStep([], {})
         for topic in image.topic_deletions:
             record = image.topics.get(topic)
@@ -152,7 +154,7 @@ class TopicDeletions:
                 step.changes.append(Delete(TopicDeletionKey(topic)))
             elif any(assignment.is_reassigning for assignment in record.assignments.values()):
                 continue
-            elif self._add_stops(record, image, offline_replicas, step.stops):
+            elif self._add_stops(record, image, step.stops):
                 step.changes.extend(delete_topic(image, topic))
                 step.changes.append(Delete(TopicDeletionKey(topic)))
         return step
@@ -161,7 +163,6 @@ class TopicDeletions:
         self,
         topic: TopicRecord,
         image: ClusterImage,
-        offline_replicas: Mapping[TopicPartition, frozenset[int]],
         stops: dict[int, list[ReplicaStop]],
     ) -> bool:
         """Returns whether all replicas are deleted."""
@@ -169,13 +170,12 @@ class TopicDeletions:
         is_complete = True
         for number, assignment in topic.assignments.items():
             key = TopicPartition(topic.topic, number)
-            offline = offline_replicas.get(key, ())
             for broker_id in assignment.replicas:
                 state = states.get((number, broker_id))
                 if state is _ReplicaState.DELETED:
                     continue
                 is_complete = False
-                if state is None and broker_id in image.brokers and broker_id not in offline:
+                if state is None and broker_id in image.brokers:
                     stop = ReplicaStop(key, EPOCH_DURING_DELETE, delete=True)
                     stops.setdefault(broker_id, []).append(stop)
         return is_complete

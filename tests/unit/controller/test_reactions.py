@@ -306,6 +306,26 @@ def test_a_replica_that_cannot_be_deleted_is_retried_after_a_restart(deleting: C
     assert [stop.key for stop in result.stops[1]] == [T1]
 
 
+def test_a_replica_that_cannot_be_deleted_is_retried_when_its_disk_has_room(
+    deleting: Controller,
+) -> None:
+    deleting.decide()
+    deleting.respond(1, stops={T0: ErrorCode.NONE, T1: ErrorCode.KAFKA_STORAGE_ERROR})
+    assert deleting.decide().stops == {}
+    deleting.deliver(Put(LogDirEventRecord(4, 1)))
+    assert [stop.key for stop in deleting.decide().stops[1]] == [T1]
+
+
+def test_offline_replicas_are_deleted_too() -> None:
+    """One that never had a log, for lack of room, must not keep the topic."""
+    controller = Controller(0, 1)
+    add_topic(controller.image, "t", (0, 1))
+    controller.respond(1, partitions={T0: ErrorCode.KAFKA_STORAGE_ERROR})
+    controller.decide()
+    controller.deliver(Put(TopicDeletionRecord("t")))
+    assert sorted(controller.decide().stops) == [0, 1]
+
+
 def test_a_deletion_waits_for_reassignments(deleting: Controller) -> None:
     set_assignment(deleting.image, "t", Assignment((0, 1), adding=(1,)))
     set_state(deleting.image, "t", 0, (0,))

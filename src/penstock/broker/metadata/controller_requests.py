@@ -80,6 +80,11 @@ class ControllerRequests:
                 return UpdateResult({}, {})
             return await self._apply(update)
 
+    async def create_missing_logs(self) -> list[TopicPartition]:
+        """Calls `ReplicaManager.create_missing_logs` between two updates."""
+        async with self._lock:
+            return await self._replicas.create_missing_logs()
+
     async def leader_and_isr(self, request: LeaderAndIsrRequest, session: Session) -> UpdateResult:
         """Creates and updates replicas. Raises KafkaError if the controller is not current."""
         async with self._lock:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -22,10 +22,16 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 """How late a task may run; only `flush.ms` is that precise."""
+_CREATION_INTERVAL_S = 5.0
+"""How often logs for which there was no room are created, until there is."""
+
+
+async def _create_no_logs() -> list[TopicPartition]:
+    return []
 
 
 class BackgroundTasks:
-    """Two loops: one for short tasks, one that runs the cleaner on a thread."""
+    """Loops for short tasks, for the cleaner on a thread, and for logs that lacked room."""
 
     def __init__(
         self,
@@ -34,9 +40,14 @@ class BackgroundTasks:
         log_flusher: LogFlusher,
         workers: Workers,
         on_reloaded: Callable[[TopicPartition], None] = lambda partition: None,
+        create_missing_logs: Callable[[], Awaitable[list[TopicPartition]]] = _create_no_logs,
     ) -> None:
-        """`on_reloaded` is called when a stopped log was replaced by one that accepts records."""
+        """`on_reloaded` is called when a partition has another log, which accepts records.
+
+        `create_missing_logs` creates logs for which there was no room, and returns them.
+        """
         self._on_reloaded = on_reloaded
+        self._create_missing_logs = create_missing_logs
         self._logs = logs
         self._cleaner = cleaner
         self._log_flusher = log_flusher
@@ -50,6 +61,7 @@ class BackgroundTasks:
         self._tasks = [
             asyncio.create_task(self._run_short_tasks()),
             asyncio.create_task(self._run_cleaner()),
+            asyncio.create_task(self._run_creations()),
         ]
 
     async def stop(self) -> None:
@@ -102,6 +114,14 @@ class BackgroundTasks:
             self._on_reloaded(partition)
         elif not is_lack_of_room(error):
             logger.error("%s cannot be loaded again: %s", partition, error)
+
+    async def _run_creations(self) -> None:
+        while not await self._stopped_within(_CREATION_INTERVAL_S):
+            try:
+                for partition in await self._create_missing_logs():
+                    self._on_reloaded(partition)
+            except Exception:
+                logger.exception("missing logs could not be created")
 
     async def _maintain_dirs(self) -> None:
         """Starts the removals and checkpoints that are due, except where earlier ones still run."""

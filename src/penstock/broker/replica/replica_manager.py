@@ -28,6 +28,7 @@ from penstock.controller.metadata import (
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.replication.partition import NO_FOLLOWERS, IsrRules, Partition
+from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_creation import NewLog
 from penstock.storage.manager.log_dir import LogDir
@@ -86,6 +87,8 @@ class ReplicaManager:
         """The fetchers of followed partitions; none if the broker has no cluster to fetch from."""
         self.by_topic: dict[str, dict[int, Replica]] = {}
         self._lifecycle = LogLifecycle(logs, workers)
+        self._without_room: dict[TopicPartition, Replica] = {}
+        """Replicas whose logs could not be created for lack of room."""
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self.by_topic.values():
@@ -300,6 +303,23 @@ class ReplicaManager:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
+    async def create_missing_logs(self) -> list[TopicPartition]:
+        """Creates the logs for which there was no room when the controller assigned their replicas.
+
+        Returns their partitions; the caller then calls `on_log_replaced`. If there is still no room
+        for one of them, it leaves the others for later.
+        """
+        created_logs: list[TopicPartition] = []
+        for key, replica in list(self._without_room.items()):
+            if self.by_topic.get(key.topic, {}).get(key.partition) is replica:
+                new_log = NewLog(key, replica.config.log, replica.partition.topic_id)
+                _, failure = await self._lifecycle.create([new_log])
+                if failure is not None:
+                    break
+                created_logs.append(key)
+            del self._without_room[key]
+        return created_logs
+
     async def stop(self, stops: Sequence[ReplicaStop]) -> dict[TopicPartition, ErrorCode]:
         """Stops replicas, and deletes the logs of those that are removed (StopReplica).
 
@@ -351,14 +371,18 @@ class ReplicaManager:
         record, topic_id = update.record, update.topic_id
         config = self._config_of(self._image.config("topics", record.topic))
         log: Log | KafkaStorageError
+        lacks_room = False
         try:
             log = self._logs.get_or_create(record.key, config.log, topic_id, is_new=update.is_new)
         except KafkaError as error:
             # Only this partition is offline.
             logger.error("%s cannot be opened: %s", record.key, error.message)
             log = KafkaStorageError(error.message)
+            lacks_room = is_lack_of_room(error.__cause__)
         partition = Partition(record.key, topic_id, self._broker_id)
         replica = Replica(partition, log, config, self._isr_rules)
+        if lacks_room:
+            self._without_room[record.key] = replica
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica
         return replica
 
