@@ -20,6 +20,7 @@ from tests.support.storage.crash_disk import CrashDisk
 
 LOG_DIRS = ("/data1", "/data2")
 SETTINGS = {
+    "zookeeper.connect": "simulated:2181",
     "log.dirs": ",".join(LOG_DIRS),
     "default.replication.factor": "3",
     "offsets.topic.replication.factor": "3",
@@ -41,6 +42,11 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "700",
     "group.initial.rebalance.delay.ms": "100",
     "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.assignment.interval.ms": "0",
     "auto.create.topics.enable": "false",
     "leader.imbalance.check.interval.seconds": "5",
 }

@@ -144,6 +144,8 @@ def _problem(
         return f"the brokers {sorted(hosted)} have replicas of {key}"
     if any(replica._log is None or replica._log.failure for replica in hosted.values()):
         return f"a replica of {key} is offline"
+    if state.leader not in hosted:
+        return f"{key} has no leader"
     leader = hosted[state.leader]
     for broker_id, replica in hosted.items():
         is_leader = replica.partition.is_leader

@@ -99,6 +99,8 @@ class Client:
 
     can_be_late = True
     """Whether requests may be handled after the client has given them up."""
+    timeout_ms = TIMEOUT_MS
+    """How long it waits for a response."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
@@ -123,7 +125,7 @@ class Client:
             target,
             message,
             response_type,
-            TIMEOUT_MS,
+            self.timeout_ms,
             max_version=version,
             can_be_late=self.can_be_late,
         )
@@ -223,6 +225,8 @@ class Client:
 class Producer(Client):
     """An idempotent producer: each of its records is in the log once, in order."""
 
+    timeout_ms = 1000
+
     def __init__(self, cluster: Cluster, name: str, partitions: int) -> None:
         super().__init__(cluster, name)
         self._keys = [TopicPartition(DATA, number) for number in range(partitions)]
@@ -303,6 +307,7 @@ class Consumer(Client):
     """Reads partitions, sometimes again from the beginning: what it saw never changes."""
 
     isolation_level = 0
+    timeout_ms = 1000
 
     def __init__(self, cluster: Cluster, name: str, keys: list[TopicPartition]) -> None:
         super().__init__(cluster, name)
@@ -343,10 +348,13 @@ class Consumer(Client):
         result = response.responses[0].partitions[0]
         if result.error_code:
             error = ErrorCode(result.error_code)
-            assert error not in _FATAL, f"{self.name} of {key}@{position}: {error.name}"
+            self.check_error(key, error)
             raise KafkaError(error, "refused")
         records, self._offsets[key] = self._records(key, position, result)
         return records
+
+    def check_error(self, key: TopicPartition, error: ErrorCode) -> None:
+        assert error not in _FATAL, f"{self.name} of {key}@{self.position(key)}: {error.name}"
 
     def _records(
         self, key: TopicPartition, position: int, result: FetchPartitionData

@@ -45,7 +45,7 @@ class Faults:
         self._weak: set[int] = set()
         """Brokers that have lost records and may not be in sync yet."""
         self._failed_directories: set[int] = set()
-        """Brokers with a log directory that fails."""
+        """Brokers with a log directory that fails, or has no room."""
         self._offline: set[int] = set()
         """Brokers with replicas that a failed directory may have taken out of the ISRs."""
         self._ends: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
@@ -196,6 +196,31 @@ class Faults:
 
         self._until(self._rng.randrange(1000, 6000) / 1000, repair)
 
+    def fill_disk(self, broker: SimBroker) -> None:
+        """Leaves no room in a log directory for a while; the broker may be started during it.
+
+        Then replicas leave the ISRs like those in a failed directory.
+        """
+        if self._weak or broker.broker_id in self._failed_directories:
+            return
+        path, disk = self._rng.choice(LOG_DIRS), broker.disk
+        self._failed_directories.add(broker.broker_id)
+        self._offline.add(broker.broker_id)
+        self._note(f"{path} of broker {broker.broker_id} is full")
+        faults = [
+            disk.fail(operation, f"{path}/*", errno.ENOSPC)
+            for operation in ("write", "create", "reserve")
+        ]
+        if self._rng.random() < 0.5:
+            self.kill(broker)
+
+        def make_room() -> None:
+            self._note(f"{path} of broker {broker.broker_id} has room")
+            self._failed_directories.discard(broker.broker_id)
+            disk.end_faults(faults)
+
+        self._until(self._rng.randrange(1000, 8000) / 1000, make_room)
+
     def change_clock(self, broker: SimBroker) -> None:
         """Sets the time of day of a broker, by up to 20 s.
 
@@ -333,6 +358,7 @@ FAULTS: Final[dict[str, Callable[[Faults, SimBroker], None]]] = {
     "power": Faults.fail_power,
     "disk": Faults.lose_disk,
     "directory": Faults.fail_directory,
+    "full": Faults.fill_disk,
     "clock": Faults.change_clock,
     "cut": Faults.cut_link,
     "isolate": Faults.isolate,

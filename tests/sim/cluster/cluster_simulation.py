@@ -32,8 +32,16 @@ from penstock.protocol.fields import Message
 from tests.sim.cluster.cluster_broker import SimBroker
 from tests.sim.cluster.cluster_checks import ClusterChecks, check_records, unsettled
 from tests.sim.cluster.cluster_clients import DATA, Client, Consumer, Producer
+from tests.sim.cluster.cluster_consumer_groups import ConsumerMember
 from tests.sim.cluster.cluster_faults import FAULTS, Faults
-from tests.sim.cluster.cluster_groups import GroupHistory, Member
+from tests.sim.cluster.cluster_groups import (
+    AssignedConsumer,
+    GroupHistory,
+    GroupMember,
+    Member,
+    RestartedConsumer,
+    unassigned,
+)
 from tests.sim.cluster.cluster_history import History
 from tests.sim.cluster.cluster_loop import ClusterLoop
 from tests.sim.cluster.cluster_network import SimNetwork
@@ -88,7 +96,6 @@ class ClusterSimulation:
         self._clients: list[Client] = []
         self._operator = Operator(self, PARTITIONS)
         self._transactions = Transactions()
-        self._groups = GroupHistory()
         self.note(f"{len(self.broker_ids)} brokers; faults: {', '.join(kinds)}")
 
     def now_ms(self) -> int:
@@ -168,6 +175,7 @@ class ClusterSimulation:
             await tasks[self._operator]
             await self._operator.restore()
         await self._settle()
+        await self._await_assignments()
         for client in self._clients:
             client.is_stopping = True
         async with asyncio.timeout(CALM_S):
@@ -187,8 +195,12 @@ class ClusterSimulation:
                 version = rng.choice((1, 2))
                 clients.append(Transformer(self, f"t{number}", source, version, self._transactions))
             clients.append(CommittedReader(self, self._transactions))
-        if rng.random() < 0.3:
-            clients += [Member(self, f"m{number}", self._groups) for number in range(2)]
+        if rng.random() < 0.4:
+            clients += _members(self, "m", Member, Member)
+        if rng.random() < 0.4:
+            clients += _members(self, "k", ConsumerMember, ConsumerMember)
+        if rng.random() < 0.4:
+            clients += _members(self, "r", AssignedConsumer, RestartedConsumer)
         if rng.random() < 0.4:
             clients.append(self._operator)
         self._clients = clients
@@ -217,6 +229,20 @@ class ClusterSimulation:
             await asyncio.sleep(0.1)
         self.note("everything is in sync")
 
+    async def _await_assignments(self) -> None:
+        """Waits until every group has distributed the partitions among its members."""
+        groups: dict[str, list[GroupMember]] = {}
+        for client in self._clients:
+            if isinstance(client, Member | ConsumerMember):
+                client.can_restart = False
+                groups.setdefault(client.history.group, []).append(client)
+        end = self.loop.time() + CALM_S
+        for members in groups.values():
+            while problem := unassigned(members):
+                if self.loop.time() > end:
+                    raise AssertionError(f"after {CALM_S} s without faults: {problem}")
+                await asyncio.sleep(0.1)
+
     async def _check_end(self) -> None:
         """Checks what is stored in the end against everything that was observed."""
         for broker in self.network.brokers.values():
@@ -228,8 +254,8 @@ class ClusterSimulation:
         for name, exists in self._operator.topics.items():
             assert exists is None or exists is (name in topics), f"{name} exists: {not exists}"
         for client in self._clients:
-            if isinstance(client, Member):
-                for partition in self._groups.committed:
+            if isinstance(client, GroupMember):
+                for partition in range(PARTITIONS):
                     await client.committed_offset(partition)
         await self._check_transactions()
 
@@ -338,6 +364,12 @@ class ClusterSimulation:
             patch("penstock.broker.replica.replica_fetcher.perf_counter", lambda: 0.0),
         ):
             yield
+
+
+def _members(cluster: ClusterSimulation, prefix: str, *kinds: type[GroupMember]) -> list[Client]:
+    """Returns the members of a group."""
+    history = GroupHistory(kinds[0].__name__)
+    return [kind(cluster, f"{prefix}{number}", history) for number, kind in enumerate(kinds)]
 
 
 def run_seed(seed: int) -> None:

@@ -16,6 +16,7 @@ into a mapping are not operations; a crash may leave any of its pages.
 
 import errno
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -130,6 +131,11 @@ class CrashDisk:
     def heal(self) -> None:
         """Ends all faults."""
         self._faults.clear()
+
+    def end_faults(self, faults: Collection[Fault]) -> None:
+        """Ends some of the faults, as far as they have not ended yet."""
+        ended = {id(fault) for fault in faults}
+        self._faults = [fault for fault in self._faults if id(fault) not in ended]
 
     def make_durable(self) -> None:
         """Makes everything durable, as if time had passed; not an operation."""
