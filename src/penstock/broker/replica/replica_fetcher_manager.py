@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 _INT_MIN = 0x80000000
 
+TRUNCATION_S = 60.0
+"""How long a truncation is waited for: its disk may hang."""
+
 
 class _FetcherKey(NamedTuple):
     leader_id: int
@@ -82,6 +85,8 @@ class ReplicaFetcherManager:
         self._partition_counts: Counter[_FetcherKey] = Counter()
         self._operations: dict[TopicPartition, asyncio.Task[None]] = {}
         """Truncations in progress."""
+        self._hanging_operations: set[asyncio.Task[None]] = set()
+        """Those of them that nothing waits for any more."""
         self._deferred: set[TopicPartition] = set()
         """Partitions that are fetched when the truncation for an older leader epoch has ended."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -140,14 +145,28 @@ class ReplicaFetcherManager:
         except KafkaStorageError as error:
             fetcher.machine.failures[key] = error.message
 
-    async def remove(self, keys: Iterable[TopicPartition]) -> None:
+    async def remove(self, keys: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         """Stops following, and waits until no truncation of these partitions is in progress.
 
-        Nothing is appended or truncated for them after that. Appends stop with the call.
+        Nothing is appended or truncated for them after that. Appends stop with the call. Returns
+        the partitions whose truncation has not ended within `TRUNCATION_S`.
         """
-        operations = self.stop(keys)
+        keys = list(keys)
+        operations = [task for task in self.stop(keys) if task not in self._hanging_operations]
         if operations:
-            await asyncio.wait(operations)
+            await asyncio.wait(operations, timeout=TRUNCATION_S)
+        hanging = frozenset(key for key in keys if key in self._operations)
+        for key in hanging:
+            operation = self._operations[key]
+            if operation not in self._hanging_operations:
+                logger.error(
+                    "the truncation of %s has not ended within %g s: the disk may hang",
+                    key,
+                    TRUNCATION_S,
+                )
+                self._hanging_operations.add(operation)
+                operation.add_done_callback(self._hanging_operations.discard)
+        return hanging
 
     def stop(self, keys: Iterable[TopicPartition]) -> list["asyncio.Task[None]"]:
         """Like `remove`, but returns the truncations that are still in progress."""
@@ -240,15 +259,17 @@ class ReplicaFetcherManager:
         self._is_stopping = True
 
     async def close(self) -> None:
-        """Ends all fetchers; waits for the truncations in progress."""
+        """Ends all fetchers; waits for the truncations in progress, unless they hang."""
         self._is_closed = True
         self.stop(list(self._assignments))
-        pending = [*self._closing, *self._operations.values()]
+        operations = set(self._operations.values()) - self._hanging_operations
+        pending = [*self._closing, *operations]
         if pending:
-            await asyncio.wait(pending)
+            await asyncio.wait(pending, timeout=TRUNCATION_S)
         for task in pending:
-            with suppress(Exception):
-                task.result()
+            if task.done():
+                with suppress(Exception):
+                    task.result()
 
     # --- status
 

@@ -50,8 +50,12 @@ class ReplicaFetchers(Protocol):
     def add(self, replicas: Sequence[Replica]) -> None:
         """Starts to fetch from the leaders of these replicas, in their leader epochs."""
 
-    async def remove(self, keys: Sequence[TopicPartition]) -> None:
-        """Stops fetching: nothing is appended to these replicas once it has returned."""
+    async def remove(self, keys: Sequence[TopicPartition]) -> frozenset[TopicPartition]:
+        """Stops fetching: nothing is appended to these replicas once it has returned.
+
+        Returns those whose logs are still being truncated, on a disk that does not respond.
+        """
+        ...
 
     def restart(self, key: TopicPartition) -> None:
         """Continues to fetch a partition whose log has failed and was replaced."""
@@ -250,7 +254,11 @@ class ReplicaManager:
     ) -> None:
         if self.fetchers is not None:
             # Nothing may be appended from the old leader once the new epoch is known.
-            await self.fetchers.remove([u.record.key for u in updates if self._is_newer(u)])
+            hanging = await self.fetchers.remove(
+                [update.record.key for update in updates if self._is_newer(update)]
+            )
+            errors.update(dict.fromkeys(hanging, ErrorCode.KAFKA_STORAGE_ERROR))
+            updates = [update for update in updates if update.record.key not in hanging]
         led: list[TopicPartition] = []
         followed: list[TopicPartition] = []
         followers: list[Replica] = []
@@ -326,9 +334,12 @@ class ReplicaManager:
         Returns the error of each partition once the deletions are durable.
         """
         keys = [stop.key for stop in stops]
-        if self.fetchers is not None:
-            await self.fetchers.remove(keys)
         errors = dict.fromkeys(keys, ErrorCode.NONE)
+        if self.fetchers is not None:
+            hanging = await self.fetchers.remove(keys)
+            errors.update(dict.fromkeys(hanging, ErrorCode.KAFKA_STORAGE_ERROR))
+            stops = [stop for stop in stops if stop.key not in hanging]
+            keys = [stop.key for stop in stops]
         removed = [stop.key for stop in stops if stop.delete]
         for stop in stops:
             hosted = self.by_topic.get(stop.key.topic, {}).get(stop.key.partition)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.config.topic_config import TopicConfig
-from penstock.broker.replica import replica_fetcher
+from penstock.broker.replica import replica_fetcher, replica_fetcher_manager
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_fetcher_manager import ReplicaFetcherManager
@@ -451,6 +451,36 @@ def test_a_removal_waits_for_a_truncation(tmp_path: Path) -> None:
             await removal
             assert replica.log.log_end_offset == 0
             await asyncio.sleep(0.02)
+            assert replica.log.log_end_offset == 0
+
+    asyncio.run(work())
+
+
+def test_a_removal_does_not_wait_for_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Updates of all other partitions wait for it. The partition is reported."""
+    monkeypatch.setattr(replica_fetcher_manager, "TRUNCATION_S", 0.1)
+
+    async def work() -> None:
+        disk = GatedDisk()
+        disk.gate.set()
+        async with running(tmp_path, disk) as cluster:
+            replica = cluster.replica()
+            append(replica.log, 9, 1)
+            append(cluster.leader_log(epoch=2), 3, 2)
+            disk.gate.clear()
+            disk.reached.clear()
+            cluster.follow(epoch=2)
+            await until(disk.reached.is_set)
+            assert await cluster.manager.remove([P0]) == {P0}
+            monkeypatch.setattr(replica_fetcher_manager, "TRUNCATION_S", 60.0)
+            assert await cluster.manager.remove([P0]) == {P0}, "the second time it is known"
+            async with asyncio.timeout(10):
+                await cluster.manager.close()
+            disk.gate.set()
+            await until(lambda: not cluster.manager._operations)
+            assert await cluster.manager.remove([P0]) == frozenset()
             assert replica.log.log_end_offset == 0
 
     asyncio.run(work())
