@@ -108,7 +108,7 @@ class LogLifecycle:
         if running.done():
             running.result()
             return
-        self._logs.abandon_creation(creation)
+        creation.abandon()
         logger.error(
             "no log was created in %s for %g s: the disk may hang. It gets no new logs until it "
             "responds",
@@ -126,7 +126,7 @@ class LogLifecycle:
         await asyncio.wait([running])
         path = creation.log_dir.path
         await self._workers.run(self._workers.flush_pool(path), creation.remove_created)
-        self._logs.finish_abandoned(creation)
+        creation.finish_abandoned()
         logger.warning("%s responds again", path)
 
     # --- deletion

@@ -108,6 +108,39 @@ class DirCreation:
             except OSError as error:
                 logger.warning("the log of %s is not removed: %s", new_log.partition, error)
 
+    def finish(self) -> KafkaStorageError | None:
+        """Returns why the logs cannot be used; closes them then. For `LogManager.finish_create`.
+
+        An I/O error takes the log directory offline.
+        """
+        if self.hang is not None:
+            return self.hang
+        if self.checkpoint is not None:
+            self.log_dir.finish_checkpoint(self.checkpoint)
+        if self.error is not None:
+            return self.log_dir.failure_of(self.error)
+        if self.log_dir.error is not None:
+            for log in self.created_logs.values():
+                log.local.close_handlers()
+        return self.log_dir.error
+
+    def abandon(self) -> None:
+        """Gives up a creation that a thread still runs: `finish` returns an error for it.
+
+        Call `remove_created` and then `finish_abandoned` when the thread has ended; no log is
+        created in the directory until then.
+        """
+        self.log_dir.hanging_operations += 1
+        self.hang = self.log_dir.hang_error()
+
+    def finish_abandoned(self) -> None:
+        """Lets the directory be used again."""
+        self.log_dir.hanging_operations -= 1
+        if self.error is not None:
+            self.log_dir.fail(self.error)
+        if self.checkpoint is not None:
+            self.log_dir.finish_checkpoint(self.checkpoint)
+
 
 class LogCreation:
     """The creation of some logs, each in its log directory."""

@@ -254,7 +254,7 @@ class LogManager:
         """Returns the logs or their errors. An I/O error takes the log directory offline."""
         results: dict[TopicPartition, Log | KafkaStorageError] = dict(creation.existing_logs)
         for dir_creation in creation.dirs:
-            failure = dir_creation.hang or self._finish_create(dir_creation)
+            failure = dir_creation.finish()
             for partition in [new_log.partition for new_log in dir_creation.new_logs]:
                 if failure is not None:
                     results[partition] = failure
@@ -263,35 +263,6 @@ class LogManager:
                     dir_creation.log_dir.logs[partition] = results[partition] = log
                     self._preferred_dirs.pop(partition, None)
         return {new_log.partition: results[new_log.partition] for new_log in creation.new_logs}
-
-    def _finish_create(self, creation: DirCreation) -> KafkaStorageError | None:
-        """Returns why the logs of a directory cannot be used; closes them then."""
-        log_dir = creation.log_dir
-        if creation.checkpoint is not None:
-            log_dir.finish_checkpoint(creation.checkpoint)
-        if creation.error is not None:
-            return log_dir.failure_of(creation.error)
-        if log_dir.error is not None:
-            for log in creation.created_logs.values():
-                log.local.close_handlers()
-        return log_dir.error
-
-    def abandon_creation(self, creation: DirCreation) -> None:
-        """Gives up a creation that a thread still runs: `finish_create` returns an error for it.
-
-        Call `finish_abandoned` when the thread has ended; no log is created in the directory until
-        then.
-        """
-        creation.log_dir.hanging_operations += 1
-        creation.hang = creation.log_dir.hang_error()
-
-    def finish_abandoned(self, creation: DirCreation) -> None:
-        """Ends a creation that was given up, after `DirCreation.remove_created`."""
-        creation.log_dir.hanging_operations -= 1
-        if creation.error is not None:
-            creation.log_dir.fail(creation.error)
-        if creation.checkpoint is not None:
-            creation.log_dir.finish_checkpoint(creation.checkpoint)
 
     def delete(self, partition: TopicPartition) -> None:
         """Deletes the partition's log on this thread, the files after `file.delete.delay.ms`."""
