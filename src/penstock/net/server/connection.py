@@ -160,7 +160,9 @@ class Connection:
     def begin_response(self) -> PendingResponse:
         """Returns the place of the current request's response; call it once for each request."""
         response = PendingResponse(self)
-        self.add_response(response)
+        response.reservation = self._request
+        self._request = None
+        self._pending.append(response)
         return response
 
     def add_response(self, response: PendingResponse) -> None:
