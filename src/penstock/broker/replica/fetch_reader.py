@@ -26,17 +26,44 @@ from penstock.storage.segment.log_segment import LogSlice
 PartitionResults: TypeAlias = list[tuple[CachedPartition, FetchPartitionData]]
 
 
-class Ready(NamedTuple):
-    """The log was read."""
+class Ready:
+    """The partitions that were read for one response."""
 
-    partitions: PartitionResults
-    size: int
-    """Bytes of records in them."""
-    must_respond: bool
-    """The response must not wait for more records: it is full, has an error, or no partitions."""
+    __slots__ = ("must_respond", "partitions", "room", "size")
+
+    def __init__(self, room: int, *, must_respond: bool) -> None:
+        self.partitions: PartitionResults = []
+        self.size = 0
+        """Bytes of records in them."""
+        self.room = room
+        """Bytes of records that still fit; negative after a larger first batch."""
+        self.must_respond = must_respond
+        """Whether the response is full, has an error or no partitions, so that it must not wait."""
+
+    def count(
+        self,
+        reader: PartitionReader,
+        partition: CachedPartition,
+        replica: Replica | None,
+        data: FetchPartitionData,
+        size: int,
+    ) -> bool:
+        """Counts the records of a partition; returns False if there was no room for any of them."""
+        room = self.room
+        if data.error_code or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
+            self.must_respond = True
+        elif size:
+            self.size += size
+            self.room = room - size
+            if room < partition.max_bytes and _is_cut(data, replica):
+                self.must_respond = True
+        elif self.size and room < partition.max_bytes and reader.has_more(partition, data, replica):
+            self.must_respond = True
+            return False
+        return True
 
 
-NOTHING_READ = Ready([], 0, must_respond=False)
+NOTHING_READ = Ready(0, must_respond=False)
 
 
 class NeedsDisk(NamedTuple):
@@ -103,7 +130,7 @@ class FetchReader:
         """
         reader, context = self._reader, self._fetch_context
         incremental, changes = context.incremental, context.changes
-        response = _PartialResponse(reader, self.room(), must_respond=not context.partitions)
+        response = Ready(self.room(), must_respond=not context.partitions)
         offset_changes: list[tuple[CachedPartition, Log]] = []
         until_pause = PARTITIONS_AT_ONCE
         topic: str | None = None
@@ -158,7 +185,7 @@ class FetchReader:
                 data, size = part
             except KafkaError as error:
                 data, size = reader.error_data(partition, error), 0
-            if not response.count(partition, replica, data, size) and incremental:
+            if not response.count(reader, partition, replica, data, size) and incremental:
                 break
             response.partitions.append((partition, data))
         if offset_changes and (response.size or response.must_respond or not self._may_wait):
@@ -166,7 +193,7 @@ class FetchReader:
             response.partitions += [
                 (partition, empty_data(partition, log)) for partition, log in offset_changes
             ]
-        return Ready(response.partitions, response.size, response.must_respond)
+        return response
 
     @property
     def _may_wait(self) -> bool:
@@ -186,46 +213,6 @@ class FetchReader:
         ):
             return list(self._fetch_context.partitions.values())
         return list(changes.partitions)
-
-
-class _PartialResponse:
-    """The partitions that were read so far for one response."""
-
-    __slots__ = ("_reader", "must_respond", "partitions", "room", "size")
-
-    def __init__(self, reader: PartitionReader, room: int, *, must_respond: bool) -> None:
-        self._reader = reader
-        self.partitions: PartitionResults = []
-        self.size = 0
-        """Bytes of records in them."""
-        self.room = room
-        """Bytes of records that still fit; negative after a larger first batch."""
-        self.must_respond = must_respond
-
-    def count(
-        self,
-        partition: CachedPartition,
-        replica: Replica | None,
-        data: FetchPartitionData,
-        size: int,
-    ) -> bool:
-        """Counts the records of a partition; returns False if there was no room for any of them."""
-        room = self.room
-        if data.error_code or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
-            self.must_respond = True
-        elif size:
-            self.size += size
-            self.room = room - size
-            if room < partition.max_bytes and _is_cut(data, replica):
-                self.must_respond = True
-        elif (
-            self.size
-            and room < partition.max_bytes
-            and self._reader.has_more(partition, data, replica)
-        ):
-            self.must_respond = True
-            return False
-        return True
 
 
 def _is_cut(data: FetchPartitionData, replica: Replica | None) -> bool:
