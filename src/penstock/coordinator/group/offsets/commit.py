@@ -32,6 +32,8 @@ from penstock.protocol.messages.txn_offset_commit import (
 from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
 
 _GROUP_ID_NOT_FOUND_VERSION = 9
+_NEVER = 2**63 - 1
+"""The latest time at which an offset can expire."""
 
 RequestT = TypeVar("RequestT", OffsetCommitRequest, TxnOffsetCommitRequest)
 
@@ -132,7 +134,7 @@ class Commit(_Commit[OffsetCommitRequest]):
         group_error = self._check_group(group)
         response = OffsetCommitResponse()
         retention = self._request.retention_time_ms
-        expire_timestamp = -1 if retention == -1 else self._now + retention
+        expire_timestamp = -1 if retention == -1 else min(self._now + retention, _NEVER)
         for topic in self._request.topics:
             name, topic_id = self._resolve(topic.name, topic.topic_id)
             response_topic = OffsetCommitResponseTopic(topic.name, topic.topic_id)

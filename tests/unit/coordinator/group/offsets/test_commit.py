@@ -346,6 +346,13 @@ def test_a_live_group_of_another_type_does_not_expire() -> None:
     assert committed(host) == {("t", 0): 1}
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, -(2**63), -2])
+def test_any_retention_of_a_request_can_be_stored(host: GroupHost, retention_ms: int) -> None:
+    commit(host, commit_request({("t", 0): 9}, retention_ms=retention_ms), 4)
+    assert host.log[0][1] is not None
+    assert committed(host) == {("t", 0): 9}
+
+
 def test_an_explicit_expiry_overrides_the_retention(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 9}, retention_ms=CHECK_MS), 4)
     host.advance(CHECK_MS)
