@@ -192,14 +192,14 @@ def produce_to(cluster: Cluster, sample: Sequence[PartitionLeader]) -> None:
     """Produces to each partition of a sample until its leader accepts it."""
     with ExitStack() as closing:
         clients: dict[int, Client] = {}
-        for item in sample:
-            if item.leader not in clients:
-                client = closing.enter_context(Client(cluster.addresses[item.leader]))
+        for led in sample:
+            if led.leader not in clients:
+                client = closing.enter_context(Client(cluster.addresses[led.leader]))
                 client.sock.settimeout(_DEADLINE_S)
-                clients[item.leader] = client
-            request = produce_frame(item.topic, {item.partition: _BATCH}, acks=-1)
-            accepts = partial(is_accepted, clients[item.leader], request)
-            wait_until(accepts, f"{item.topic}-{item.partition} accepts records")
+                clients[led.leader] = client
+            request = produce_frame(led.topic, {led.partition: _BATCH}, acks=-1)
+            accepts = partial(is_accepted, clients[led.leader], request)
+            wait_until(accepts, f"{led.topic}-{led.partition} accepts records")
 
 
 def is_accepted(client: Client, request: bytes) -> bool:

@@ -273,8 +273,10 @@ def soak(directory: Path) -> list[Row]:
 def rows_of(samples: list[Sample]) -> list[Row]:
     """Compares memory and open files at the end with those at the start."""
     first, last = samples[:SAMPLES], samples[-SAMPLES:]
-    memory = [statistics.median(item.memory.resident for item in part) for part in (first, last)]
-    files = [statistics.median(item.files for item in part) for part in (first, last)]
+    memory = [
+        statistics.median(sample.memory.resident for sample in part) for part in (first, last)
+    ]
+    files = [statistics.median(sample.files for sample in part) for part in (first, last)]
     return [
         Row("resident after the warm-up", memory[0], "MiB"),
         Row("resident at the end", memory[1], "MiB"),

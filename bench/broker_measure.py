@@ -48,7 +48,7 @@ def typical_ratio(costs: Sequence[Cost], others: Sequence[Cost]) -> float:
     of one of them would be most of the difference.
     """
     pairs = zip(costs, others, strict=True)
-    return statistics.median(pair.seconds / item.seconds for pair, item in pairs)
+    return statistics.median(pair.seconds / other_cost.seconds for pair, other_cost in pairs)
 
 
 def throughput(name: str, measured: Cost, gigabytes: float, whose: str = "broker ") -> list[Row]:

@@ -59,7 +59,7 @@ def produce(broker: Server, client: Client) -> list[Row]:
     # The second batch of a partition is the first that its indexes take note of.
     first = cost(broker, lambda: client.pipelined(spread, of_spread, PARTITIONS, IN_FLIGHT))
     of_alone, of_together, of_large = (
-        [client.produced(item) for item in way] for way in (alone, together, large)
+        [client.produced(item) for item in frames] for frames in (alone, together, large)
     )
     rounds = rounds_of(
         ROUNDS,

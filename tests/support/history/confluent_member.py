@@ -83,7 +83,7 @@ class Member:
             return
         try:
             results = self._consumer.commit(
-                offsets=[TopicPartition(*item) for item in offsets], asynchronous=False
+                offsets=[TopicPartition(*position) for position in offsets], asynchronous=False
             )
         except KafkaException as error:
             _print("note", repr(error))

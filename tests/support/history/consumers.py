@@ -163,14 +163,14 @@ class ConfluentGroupWorker(Worker):
             at, *fields = json.loads(line)
             match fields:
                 case ["assigned", *partitions]:
-                    assigned = tuple(TopicPartition(*item) for item in partitions)
+                    assigned = tuple(TopicPartition(*pair) for pair in partitions)
                     self.recorder.add(Assigned(self.name, self.group, assigned), at)
                 case ["read", topic, partition, offset, value]:
                     where = TopicPartition(topic, partition)
                     record = RecordId.of(value.encode())
                     self.recorder.add(Read(self.name, self.group, where, offset, record), at)
                 case ["committed", *offsets]:
-                    positions = tuple((TopicPartition(*item[:2]), item[2]) for item in offsets)
+                    positions = tuple((TopicPartition(*pair[:2]), pair[2]) for pair in offsets)
                     self.recorder.add(OffsetsCommitted(self.name, self.group, positions), at)
                 case ["note", text]:
                     self.recorder.note(f"{self.name}: {text}")

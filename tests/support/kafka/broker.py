@@ -417,5 +417,5 @@ def _free_ports(count: int) -> list[int]:
     try:
         return [socket.getsockname()[1] for socket in sockets]
     finally:
-        for item in sockets:
-            item.close()
+        for bound_socket in sockets:
+            bound_socket.close()

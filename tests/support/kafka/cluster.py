@@ -101,12 +101,12 @@ class KafkaCluster:
         """The listeners whose addresses `tap` replaces."""
         self._plain = {id_: self._take("PLAINTEXT") for id_ in self.inside}
         self._controllers = {id_: self._take("CONTROLLER") for id_ in self.inside}
-        self._advertised = {id_: item.address for id_, item in self.inside.items()}
+        self._advertised = {id_: listener.address for id_, listener in self.inside.items()}
         self.nodes: dict[int, Node] = {}
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(item.address for item in self._plain.values())
+        return ",".join(listener.address for listener in self._plain.values())
 
     def tap(self, addresses: Mapping[int, str]) -> None:
         """Sets the advertised addresses of the tapped listeners; call it before the start."""

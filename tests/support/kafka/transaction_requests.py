@@ -340,7 +340,7 @@ def _markers(client: WireClient) -> Results:
     write("nowhere", 1, WritableTxnMarker(id_, epoch, False, nowhere, 5))
     groups = [WritableTxnMarkerTopic("__consumer_offsets", [0, 99])]
     write("of groups", 1, WritableTxnMarker(id_ + 10**7, epoch, True, groups, 5))
-    two = [WritableTxnMarker(id_ + item, epoch + 1, True, here, 5) for item in (0, 10**6)]
+    two = [WritableTxnMarker(id_ + offset, epoch + 1, True, here, 5) for offset in (0, 10**6)]
     write("of two", 1, *two)
     data = fetched_committed(client, TOPIC)
     result["stable"] = data.last_stable_offset == data.high_watermark

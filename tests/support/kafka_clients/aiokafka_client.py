@@ -83,7 +83,8 @@ class AiokafkaClient(AdminClient):
                 records = await read(consumer, count)
                 await consumer.commit()
                 committed = {
-                    item.partition: await consumer.committed(item) for item in consumer.assignment()
+                    topic_partition.partition: await consumer.committed(topic_partition)
+                    for topic_partition in consumer.assignment()
                 }
                 return GroupRead(records, committed)
 

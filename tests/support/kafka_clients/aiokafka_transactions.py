@@ -140,7 +140,10 @@ class AiokafkaTransactions(TransactionalClient):
                 await producer.begin_transaction()
                 copies = [record._replace(value=COPY + (record.value or b"")) for record in records]
                 await _send(producer, target, copies)
-                reached = {item: await consumer.position(item) for item in consumer.assignment()}
+                reached = {
+                    topic_partition: await consumer.position(topic_partition)
+                    for topic_partition in consumer.assignment()
+                }
                 await producer.send_offsets_to_transaction(reached, group)
                 if commit:
                     await producer.commit_transaction()

@@ -92,8 +92,8 @@ class ConfluentGroups(GroupClient):
         admin = make_admin(bootstrap)
         result = result_of(admin.list_consumer_groups(types=types, request_timeout=TIMEOUT))
         return {
-            item.group_id: (item.type.name.title(), item.state.name.title())
-            for item in result.valid
+            group.group_id: (group.type.name.title(), group.state.name.title())
+            for group in result.valid
         }
 
     def describe(self, bootstrap: str, group: str) -> GroupDescription:

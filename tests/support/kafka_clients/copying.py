@@ -131,7 +131,7 @@ class Copier:
                 self._target, COPY + (message.value() or b""), message.key(), partition=partition
             )
             reached[partition] = offset + 1
-        offsets = [TopicPartition(self._source, *item) for item in reached.items()]
+        offsets = [TopicPartition(self._source, *position) for position in reached.items()]
         group = self._consumer.consumer_group_metadata()
         _until_done(lambda: producer.send_offsets_to_transaction(offsets, group, _PATIENCE))
         _until_done(lambda: producer.commit_transaction(_PATIENCE))
@@ -146,10 +146,12 @@ class Copier:
     def _read_again(self) -> None:
         """Seeks to the committed offsets."""
         assignment = self._consumer.assignment()
-        for item in _until_done(lambda: self._consumer.committed(assignment, _PATIENCE)):
-            self._reached[item.partition] = max(item.offset, 0)
+        for position in _until_done(lambda: self._consumer.committed(assignment, _PATIENCE)):
+            self._reached[position.partition] = max(position.offset, 0)
             self._consumer.seek(
-                TopicPartition(item.topic, item.partition, self._reached[item.partition])
+                TopicPartition(
+                    position.topic, position.partition, self._reached[position.partition]
+                )
             )
 
 

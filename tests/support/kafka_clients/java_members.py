@@ -51,7 +51,9 @@ class _Member(GroupMember):
             self._bootstrap, "", "member_poll", handle=self._handle, wait_ms=int(seconds * 1000)
         )
         self.records += [from_wire(record) for record in response["records"]]
-        self.assignment = frozenset((topic, item) for topic, item in response["assignment"])
+        self.assignment = frozenset(
+            (topic, partition) for topic, partition in response["assignment"]
+        )
 
     def commit(self) -> None:
         self._program.do(self._bootstrap, "", "member_commit", handle=self._handle)

@@ -82,7 +82,10 @@ class KafkaPythonClient(AdminClient):
             subscribe(consumer, topic)
             records = read(consumer, count)
             consumer.commit()
-            committed = {item.partition: consumer.committed(item) for item in consumer.assignment()}
+            committed = {
+                topic_partition.partition: consumer.committed(topic_partition)
+                for topic_partition in consumer.assignment()
+            }
         return GroupRead(records, committed)
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:

@@ -113,8 +113,8 @@ class KafkaPythonTransactions(TransactionalClient):
                 target, [record._replace(value=COPY + (record.value or b"")) for record in records]
             )
             reached = {
-                item: OffsetAndMetadata(consumer.position(item), "", -1)
-                for item in consumer.assignment()
+                topic_partition: OffsetAndMetadata(consumer.position(topic_partition), "", -1)
+                for topic_partition in consumer.assignment()
             }
             with client_errors():
                 producer.inner.send_offsets_to_transaction(reached, consumer.group_metadata())

@@ -163,4 +163,4 @@ _PROGRAM = str(Path(sys.executable).with_name("penstock"))
 
 def own_streams() -> dict[str, Callable[[], Stream]]:
     """Returns the streams of our clients by their names."""
-    return {item.name: item for item in (BlockingStream, AsyncioStream, CommandStream)}
+    return {stream.name: stream for stream in (BlockingStream, AsyncioStream, CommandStream)}

@@ -218,7 +218,7 @@ class JavaTransactions(ProgramTransactions):
 
     def producers(self, bootstrap: str, topic: str, partition: int) -> list[ActiveProducer]:
         response = self.program.do(bootstrap, topic, "describe_producers", partition=partition)
-        return [ActiveProducer(**item) for item in response["producers"]]
+        return [ActiveProducer(**producer) for producer in response["producers"]]
 
     def abort(self, bootstrap: str, topic: str, partition: int, hanging: ActiveProducer) -> None:
         """Writes an abort marker into one partition without the coordinator."""

@@ -116,7 +116,7 @@ def make_plausible(message: Struct, version: int, random: Random) -> None:
 def _sensible(wire_type: WireType, value: object, version: int, random: Random) -> object:
     if isinstance(wire_type, Array):
         assert isinstance(value, list)
-        return [_sensible(wire_type.element, item, version, random) for item in value]
+        return [_sensible(wire_type.element, element, version, random) for element in value]
     if not isinstance(wire_type, Scalar):
         assert isinstance(value, Struct)
         # The value may be a default that all messages share.

@@ -78,12 +78,12 @@ def _check_characters(value: object) -> None:
         if any("\ud800" <= char <= "\udfff" for char in value):
             raise BadError
     elif isinstance(value, list):
-        for item in value:
-            _check_characters(item)
+        for element in value:
+            _check_characters(element)
     elif isinstance(value, Pairs):
-        for name, item in value.items:
+        for name, element in value.items:
             _check_characters(name)
-            _check_characters(item)
+            _check_characters(element)
 
 
 _Fit = Callable[[object], object]
@@ -139,7 +139,7 @@ def _money(value: object) -> object:
 def _list(value: object) -> object:
     if not isinstance(value, list):
         raise BadError
-    return [_integer(32)(item) for item in value]
+    return [_integer(32)(element) for element in value]
 
 
 def _sub(value: object) -> object:
@@ -151,7 +151,7 @@ def _sub(value: object) -> object:
 def _map(value: object) -> object:
     if not isinstance(value, Pairs):
         raise BadError
-    numbers = {name: _or_null(_double)(item) for name, item in value.items}
+    numbers = {name: _or_null(_double)(element) for name, element in value.items}
     if len(numbers) != len(value.items):
         raise BadError
     return numbers
@@ -159,9 +159,9 @@ def _map(value: object) -> object:
 
 def _struct(value: Pairs, fields: dict[str, _Fit]) -> dict[str, object]:
     row: dict[str, object] = dict.fromkeys(fields)
-    for name, item in value.items:
+    for name, element in value.items:
         if name in fields:
-            row[name] = fields[name](item)
+            row[name] = fields[name](element)
     return row
 
 

@@ -55,9 +55,9 @@ class MemorySink(Sink):
         memory = self._memory
         for row in result:
             if self._key:
-                same = tuple(row[item] for item in self._key)
+                same = tuple(row[column] for column in self._key)
                 memory.rows = [
-                    row for row in memory.rows if tuple(row[item] for item in self._key) != same
+                    row for row in memory.rows if tuple(row[column] for column in self._key) != same
                 ]
             memory.rows.append(row)
         memory.dead_letters += bad

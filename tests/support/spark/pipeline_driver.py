@@ -121,7 +121,7 @@ def killed(orders: Sequence[Order], directory: Path) -> None:
 def main(written: str) -> int:
     order_file = json.loads(written)
     orders = [
-        Order(Environment(**item.pop("environment")), **item) for item in order_file["orders"]
+        Order(Environment(**fields.pop("environment")), **fields) for fields in order_file["orders"]
     ]
     with commits_seen(), dying_after_staging(order_file["worker_dies"]):
         spark = _session(orders[0].environment)

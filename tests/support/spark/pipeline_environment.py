@@ -249,9 +249,9 @@ class Environment:
 
     def expected(self) -> list[Row]:
         if self.kind in ("append", "staged", "topic"):
-            return sorted((item, item % PEOPLE) for item in self.good)
+            return sorted((number, number % PEOPLE) for number in self.good)
         if self.kind == "upsert":
-            newest = {item % PEOPLE: item for item in sorted(self.good)}
+            newest = {number % PEOPLE: number for number in sorted(self.good)}
             return sorted((last, person) for person, last in newest.items() if last % 11)
         n: Counter[Row] = Counter()
         total: Counter[Row] = Counter()

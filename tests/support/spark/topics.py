@@ -62,8 +62,8 @@ class Topics:
             for partition, count in counts.items()
             for number in range(start, start + count)
         ]
-        for item in waiting:
-            item.result(30)
+        for future in waiting:
+            future.result(30)
 
     def in_transaction(
         self, name: str, partition: int, count: int, *, start: int = 0, commit: bool = True

@@ -200,7 +200,7 @@ def check_aborted(
             and not batch.header.is_control
             and max(txn.first_offset, log.log_start_offset) <= batch.base_offset < txn.last_offset
         ]
-        results = [item for item in everything if item.last_offset == txn.last_offset]
+        results = [aborted for aborted in everything if aborted.last_offset == txn.last_offset]
         assert results or not inside, f"{txn} is not listed"
     edges = [batch.base_offset for batch in batches if batch.base_offset >= log.log_start_offset]
     step = max(len(edges) // MOST_LOOKUPS, 1)

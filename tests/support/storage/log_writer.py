@@ -217,7 +217,7 @@ class LogWriter:
         )
         batch = WrittenBatch(
             self.epoch,
-            tuple(KafkaRecord(*item) for item in records),
+            tuple(KafkaRecord(*fields) for fields in records),
             len(data) if stored_codec is None else -1,
             codec if stored_codec is None else stored_codec,
             producer_id=-1 if producer is None else producer.producer_id,

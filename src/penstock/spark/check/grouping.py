@@ -160,8 +160,8 @@ def _resolve_key(key: exp.Expr, select: exp.Select, scope: Scope) -> exp.Expr:
     if isinstance(key, exp.Literal) and not key.is_string:
         number = int(key.this) if str(key.this).isdigit() else 0
         if 0 < number <= len(select.expressions):
-            item: exp.Expr = select.expressions[number - 1].unalias()
-            return item
+            expression: exp.Expr = select.expressions[number - 1].unalias()
+            return expression
     if isinstance(key, exp.Column) and not isinstance(scope.find(key), ResolvedColumn):
         target = scope.aliases.get(key.name.lower())
         if target is not None and not key.table:

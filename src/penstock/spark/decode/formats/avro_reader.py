@@ -92,15 +92,15 @@ def _converter(schema: Json) -> _Converter | None:
     if avro_type == "array":
         inner = _converter(schema.get("items"))
         return inner and _unless_none(
-            lambda value: [inner(item) for item in cast(list[object], value)]
+            lambda value: [inner(element) for element in cast(list[object], value)]
         )
     if avro_type == "map":
         # Arrow expects pairs.
         inner_value = _converter(schema.get("values"))
         return _unless_none(
             lambda value: [
-                (key, inner_value(item) if inner_value else item)
-                for key, item in cast(dict[str, object], value).items()
+                (key, inner_value(element) if inner_value else element)
+                for key, element in cast(dict[str, object], value).items()
             ]
         )
     if avro_type == "record":
