@@ -49,7 +49,7 @@ def _early_high_watermark() -> AbstractContextManager[object]:
     )
 
 
-@BUGS.plant("the high watermark covers what is being sent to a follower", 32)
+@BUGS.plant("the high watermark covers what is being sent to a follower", 57)
 def _sent_counts_as_replicated() -> AbstractContextManager[object]:
     record_fetch = FollowerState.record_fetch
 
@@ -83,7 +83,7 @@ def _undetected_divergence() -> AbstractContextManager[object]:
     )
 
 
-@BUGS.plant("the ISR shrinks before the controller has committed it", 11)
+@BUGS.plant("the ISR shrinks before the controller has committed it", 14)
 def _early_shrink() -> AbstractContextManager[object]:
     def propose(self: Partition, proposal: IsrProposal) -> None:
         self.pending = proposal
@@ -95,7 +95,7 @@ def _early_shrink() -> AbstractContextManager[object]:
 # --- the follower
 
 
-@BUGS.plant("a follower truncates to its high watermark", 1)
+@BUGS.plant("a follower truncates to its high watermark", 3)
 def _truncation_by_high_watermark() -> AbstractContextManager[object]:
     add = ReplicaFetcher.add
 
@@ -111,7 +111,7 @@ def _truncation_by_high_watermark() -> AbstractContextManager[object]:
     return patch.object(ReplicaFetcher, "add", add_and_truncate)
 
 
-@BUGS.plant("a follower does not truncate", 1)
+@BUGS.plant("a follower does not truncate", 2)
 def _no_truncation() -> AbstractContextManager[object]:
     async def truncate(self: ReplicaFetcher, truncate: Truncate) -> None:
         self.machine.truncated(truncate)
@@ -133,7 +133,7 @@ def _no_producer_state() -> AbstractContextManager[object]:
 # --- the controller
 
 
-@BUGS.plant("commits overwrite newer states", 22)
+@BUGS.plant("commits overwrite newer states", 25)
 def _unconditional_commits() -> AbstractContextManager[object]:
     commit = ControllerHost._commit
 
@@ -145,7 +145,7 @@ def _unconditional_commits() -> AbstractContextManager[object]:
     return patch.object(ControllerHost, "_commit", commit_always)
 
 
-@BUGS.plant("leaders are elected outside the ISR", 26)
+@BUGS.plant("leaders are elected outside the ISR", 1)
 def _unclean_elections() -> AbstractContextManager[object]:
     rules_of = ControllerReactions.rules
 
@@ -194,7 +194,7 @@ def _early_registration() -> AbstractContextManager[object]:
 # --- late and old requests
 
 
-@BUGS.plant("requests of former controllers are obeyed", 185)
+@BUGS.plant("requests of former controllers are obeyed", 201)
 def _obeyed_zombie() -> AbstractContextManager[object]:
     update = Partition.update
 
@@ -209,12 +209,7 @@ def _obeyed_zombie() -> AbstractContextManager[object]:
     return stack
 
 
-@BUGS.plant("a request that the controller has sent again is obeyed later", 4207)
-def _obeyed_late_request() -> AbstractContextManager[object]:
-    return patch.object(ControllerRequests, "_check_connection", lambda *arguments: None)
-
-
-@BUGS.plant("the controller accepts ISR changes of former leaders", 82)
+@BUGS.plant("the controller accepts ISR changes of former leaders", 87)
 def _unchecked_proposals() -> AbstractContextManager[object]:
     stack = ExitStack()
     for check in ("_check_epochs", "_check_proposal"):

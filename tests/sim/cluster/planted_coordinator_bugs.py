@@ -109,17 +109,17 @@ def _respond_early(
     return stack
 
 
-@BUGS.plant("offsets are committed before they are replicated", 4)
+@BUGS.plant("offsets are committed before they are replicated", 10)
 def _early_offsets() -> AbstractContextManager[object]:
     return _respond_early(GroupCoordinator)
 
 
-@BUGS.plant("transactions are prepared before that is replicated", 47)
+@BUGS.plant("transactions are prepared before that is replicated", 52)
 def _early_transactions() -> AbstractContextManager[object]:
     return _respond_early(TransactionCoordinator)
 
 
-@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 37)
+@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 50)
 def _kept_shards() -> AbstractContextManager[object]:
     changed = CoordinatorHost.leaderships_changed
 

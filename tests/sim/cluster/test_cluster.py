@@ -1,10 +1,17 @@
 """Random faults against a whole cluster on virtual time (R1–R8)."""
 
+import logging
 import os
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from tests.sim.cluster.cluster_simulation import run_seed
+from penstock.broker.coordinator.host import CoordinatorHost
+from penstock.core.errors import KafkaStorageError
+from penstock.storage.log.log import Log
+from tests.sim.cluster.cluster_broker import SimBroker
+from tests.sim.cluster.cluster_simulation import ClusterSimulation, run_seed
 
 
 def _seeds() -> range:
@@ -22,3 +29,33 @@ def test_the_cluster_keeps_its_guarantees(seed: int) -> None:
 def test_the_cluster_keeps_its_guarantees_with_more_seeds(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 50):
         run_seed(seed)
+
+
+def test_a_log_may_fail_when_its_coordinator_has_just_been_loaded() -> None:
+    """The coordinator is loaded again, there or elsewhere."""
+    simulation = ClusterSimulation(2)
+    read_shard = CoordinatorHost._read_shard
+    failed_logs: list[Log] = []
+
+    def kill(broker: SimBroker) -> None:
+        if simulation.network.brokers.get(broker.broker_id) is broker:
+            simulation._faults.kill(broker)
+
+    async def read_and_fail(host: CoordinatorHost[Any, Any, Any, Any, Any], partition: int) -> Any:
+        shard = await read_shard(host, partition)
+        replica = host._replicas.find(host.topic, partition)
+        if replica.partition.followers and not failed_logs:
+            failed_logs.append(replica.log)
+            replica.log.guard.stop(KafkaStorageError("the disk has failed"))
+            broker = simulation.network.brokers[host._broker_id]
+            context = simulation.loop.outside
+            simulation.loop.call_later(1.0, kill, broker, context=context)
+        return shard
+
+    logging.disable(logging.CRITICAL)
+    try:
+        with patch.object(CoordinatorHost, "_read_shard", read_and_fail):
+            simulation.run()
+    finally:
+        logging.disable(logging.NOTSET)
+    assert failed_logs

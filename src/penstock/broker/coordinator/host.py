@@ -344,6 +344,9 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
     async def _run_load(self, partition: int, number: int) -> None:
         try:
             shard = await self._read_shard(partition)
+            replica = self._replicas.find(self.topic, partition)
+            # Its directory may have failed since its last read.
+            log_end_offset = replica.log.log_end_offset
         except KafkaError as error:
             logger.error("cannot load %s-%d: %s", self.topic, partition, error.message)
             self._abandon_load(partition, number)
@@ -355,10 +358,9 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         if self._loads.get(partition) == number:
             self._shards[partition] = shard
             self._configure(shard)
-            replica = self._replicas.find(self.topic, partition)
             if replica.partition.followers:
                 # A new leader has records of its predecessor that may not be committed.
-                self._writes.add_offset(partition, replica, replica.log.log_end_offset)
+                self._writes.add_offset(partition, replica, log_end_offset)
             self._commit_result(partition, shard, shard.start(self._clock.now_ms()))
             self._after_load(partition, shard)
 
