@@ -49,7 +49,7 @@ def _early_high_watermark() -> AbstractContextManager[object]:
     )
 
 
-@BUGS.plant("the high watermark covers what is being sent to a follower", 57)
+@BUGS.plant("the high watermark covers what is being sent to a follower", 61)
 def _sent_counts_as_replicated() -> AbstractContextManager[object]:
     record_fetch = FollowerState.record_fetch
 
@@ -76,14 +76,14 @@ def _no_wait() -> AbstractContextManager[object]:
     return patch.object(Replica, "commit_result", result)
 
 
-@BUGS.plant("the leader does not detect a log that differs", 5)
+@BUGS.plant("the leader does not detect a log that differs", 6)
 def _undetected_divergence() -> AbstractContextManager[object]:
     return patch(
         "penstock.broker.replica.partition_reader._divergence", lambda log, partition: None
     )
 
 
-@BUGS.plant("the ISR shrinks before the controller has committed it", 14)
+@BUGS.plant("the ISR shrinks before the controller has committed it", 19)
 def _early_shrink() -> AbstractContextManager[object]:
     def propose(self: Partition, proposal: IsrProposal) -> None:
         self.pending = proposal
@@ -95,7 +95,7 @@ def _early_shrink() -> AbstractContextManager[object]:
 # --- the follower
 
 
-@BUGS.plant("a follower truncates to its high watermark", 3)
+@BUGS.plant("a follower truncates to its high watermark", 6)
 def _truncation_by_high_watermark() -> AbstractContextManager[object]:
     add = ReplicaFetcher.add
 
@@ -133,7 +133,7 @@ def _no_producer_state() -> AbstractContextManager[object]:
 # --- the controller
 
 
-@BUGS.plant("commits overwrite newer states", 25)
+@BUGS.plant("commits overwrite newer states", 37)
 def _unconditional_commits() -> AbstractContextManager[object]:
     commit = ControllerHost._commit
 
@@ -194,7 +194,7 @@ def _early_registration() -> AbstractContextManager[object]:
 # --- late and old requests
 
 
-@BUGS.plant("requests of former controllers are obeyed", 201)
+@BUGS.plant("requests of former controllers are obeyed", 206)
 def _obeyed_zombie() -> AbstractContextManager[object]:
     update = Partition.update
 
@@ -209,7 +209,7 @@ def _obeyed_zombie() -> AbstractContextManager[object]:
     return stack
 
 
-@BUGS.plant("the controller accepts ISR changes of former leaders", 87)
+@BUGS.plant("the controller accepts ISR changes of former leaders", 100)
 def _unchecked_proposals() -> AbstractContextManager[object]:
     stack = ExitStack()
     for check in ("_check_epochs", "_check_proposal"):

@@ -59,7 +59,7 @@ def _accepted_zombies() -> AbstractContextManager[object]:
     return stack
 
 
-@BUGS.plant("a follower forgets which transactions were aborted", 4)
+@BUGS.plant("a follower forgets which transactions were aborted", 6)
 def _forgotten_aborts() -> AbstractContextManager[object]:
     append_marker = ProducerAppendInfo._append_marker
 
@@ -109,17 +109,17 @@ def _respond_early(
     return stack
 
 
-@BUGS.plant("offsets are committed before they are replicated", 10)
+@BUGS.plant("offsets are committed before they are replicated", 26)
 def _early_offsets() -> AbstractContextManager[object]:
     return _respond_early(GroupCoordinator)
 
 
-@BUGS.plant("transactions are prepared before that is replicated", 52)
+@BUGS.plant("transactions are prepared before that is replicated", 65)
 def _early_transactions() -> AbstractContextManager[object]:
     return _respond_early(TransactionCoordinator)
 
 
-@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 50)
+@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 56)
 def _kept_shards() -> AbstractContextManager[object]:
     changed = CoordinatorHost.leaderships_changed
 
