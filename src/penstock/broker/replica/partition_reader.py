@@ -193,7 +193,7 @@ class PartitionReader:
     ) -> tuple[FetchPartitionData, int] | None:
         """Returns what was appended since the follower's last fetch, and its size.
 
-        None if it must be searched: `read` takes 20 µs more, and handles all errors.
+        None if it must be searched: `read` does that, and handles all errors.
         """
         tail = cached.tail
         if tail is None or replica is None or replica is not cached.verified_replica:
