@@ -112,8 +112,8 @@ def controlled_shutdown(
     """Moves a broker's leaderships away before it leaves (R8).
 
     Its followers leave the ISR, and the broker stops them without deleting anything. The response
-    names the partitions that still have no other leader although they have other replicas; the
-    broker retries. The host keeps the broker in `rules.shutting_down` until its session ends.
+    names the partitions that still have no other leader although another broker with a replica is
+    up and stays; the broker retries. The host keeps the broker in `rules.shutting_down` until its session ends.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
@@ -139,9 +139,10 @@ def controlled_shutdown(
             continue
         state = states.get(key, previous)
         if state.leader == request.broker_id:
-            remaining.append(
-                RemainingPartition(topic_name=key.topic, partition_index=key.partition)
-            )
+            if any(member in image.brokers and member not in leaving for member in replicas):
+                remaining.append(
+                    RemainingPartition(topic_name=key.topic, partition_index=key.partition)
+                )
         elif previous.leader != request.broker_id:
             stops.append(ReplicaStop(key, state.leader_epoch, delete=False))
     response = ControlledShutdownResponse(remaining_partitions=remaining)

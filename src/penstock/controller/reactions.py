@@ -270,9 +270,6 @@ class ControllerReactions:
         result = controlled_shutdown(image, request, self.rules(rules))
         if result.response.error_code == ErrorCode.NONE:
             self.shutting_down.add(request.broker_id)
-            if image.brokers.keys() <= self.shutting_down:
-                # The whole cluster stops: there is no broker to wait for.
-                result.response.remaining_partitions = []
         return result
 
     def decide(self, image: ClusterImage, rules: ElectionRules) -> ControllerResult[HandledFacts]:

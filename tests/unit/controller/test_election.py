@@ -215,13 +215,23 @@ def test_controlled_shutdown_moves_leaders_away() -> None:
 
 
 def test_controlled_shutdown_of_the_last_but_one_that_leaves_too() -> None:
-    """R8: between two that leave, the partition still has a leader (R7)."""
+    """R8: between two that leave, the partition still has a leader (R7); it does not wait."""
     image = image_of(0, 1)
     add_topic(image, "t", (0, 1))
     rules = CLEAN._replace(shutting_down=frozenset({1}))
     changes, response, _ = controlled_shutdown(image, ControlledShutdownRequest(0, 1), rules)
     assert changes == []
-    assert len(response.remaining_partitions) == 1
+    assert response.remaining_partitions == []
+
+
+def test_controlled_shutdown_does_not_wait_for_brokers_that_are_down() -> None:
+    """R8: the last broker of a cluster stops at once."""
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 2), (0, 1))
+    for partition in range(2):
+        set_state(image, "t", 0, (0,), partition=partition)
+    response = shut_down(image, 0)
+    assert [p.partition_index for p in response.remaining_partitions] == [1]
 
 
 def test_controlled_shutdown_refused() -> None:
