@@ -113,7 +113,8 @@ def controlled_shutdown(
 
     Its followers leave the ISR, and the broker stops them without deleting anything. The response
     names the partitions that still have no other leader although another broker with a replica is
-    up and stays; the broker retries. The host keeps the broker in `rules.shutting_down` until its session ends.
+    up and stays; the broker retries. The host keeps the broker in `rules.shutting_down` until its
+    session ends.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
