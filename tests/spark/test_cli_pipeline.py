@@ -136,7 +136,7 @@ def test_from_validate_to_rebuild(file: Path, broker: Broker) -> None:
     assert cli.json("pipeline", "status", str(file))["lag"] > 0
 
     refused = cli.refused("pipeline", "rebuild", str(file), status=2)
-    assert "nothing was done: add --yes" in refused
+    assert "nothing was done. Add --yes" in refused
     assert penstock("rebuild", str(file), "--yes") == {"cleared": ["orders.large"]}
     assert rows(file.parent) == []
     assert cli.json("pipeline", "status", str(file))["lag"] > 101
