@@ -6,6 +6,7 @@ producer ids are taken over (S1, P3, C2, X2, X3, X4).
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,9 @@ from penstock.protocol.enums import ConfigOpType, ConfigResourceType, ConfigSour
 from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
 from penstock.security.scram_credential import ScramMechanism
 from tests.support.broker.process import PenstockBroker
-from tests.support.kafka.broker import KafkaBroker, KafkaParts
+from tests.support.cluster.zookeeper_server import ZooKeeperServer
+from tests.support.kafka.broker import KafkaBroker, KafkaParts, wait_until
+from tests.support.kafka.cluster import KafkaCluster
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -182,3 +185,60 @@ def test_the_metadata_of_a_stopped_kafka_is_taken_over(kafka: StoppedKafka, tmp_
             producer.commit_transaction()
         [transaction] = admin.describe_transactions(["new"]).values()
         assert transaction.producer_id > kafka.last_producer_id
+
+
+@pytest.mark.long
+def test_the_nodes_of_a_stopped_cluster_become_brokers(
+    kafka_parts: KafkaParts, tmp_path: Path
+) -> None:
+    with KafkaCluster(kafka_parts, tmp_path / "kafka") as kafka:
+        with (
+            Admin(bootstrap_servers=kafka.bootstrap) as admin,
+            Producer(bootstrap_servers=kafka.bootstrap) as producer,
+        ):
+            assignments = {0: (1, 2), 1: (2, 3), 2: (3, 1), 3: (2, 1)}
+            configs = {"retention.ms": "-1", "min.insync.replicas": "1"}
+            admin.create_topics([NewTopic("t", assignments=assignments, configs=configs)])
+            for number in range(100):
+                producer.send("t", b"v%d" % number, partition=number % 4)
+            producer.flush()
+            [topic] = admin.describe_topics(["t"]).values()
+        for node in kafka.nodes.values():
+            node.kill()  # without a majority of controllers, Kafka does not stop cleanly
+        directories = {node.id: node.data for node in kafka.nodes.values()}
+    with ZooKeeperServer(tmp_path / "zookeeper") as zookeeper, ExitStack() as stack:
+        brokers = [
+            stack.enter_context(
+                PenstockBroker(
+                    tmp_path / f"broker-{node_id}",
+                    {
+                        "node.id": str(node_id),
+                        "log.dirs": str(directory),
+                        "listeners": "PLAINTEXT://127.0.0.1:0",
+                        "zookeeper.connect": f"{zookeeper.address}/migrated",
+                    },
+                )
+            )
+            for node_id, directory in sorted(directories.items(), reverse=True)
+        ]
+        admin = stack.enter_context(Admin(bootstrap_servers=brokers[0].bootstrap))
+
+        def is_in_sync() -> bool:
+            [described] = admin.describe_topics(["t"]).values()
+            return all(
+                partition.leader is not None and set(partition.isr) == set(partition.replicas)
+                for partition in described.partitions
+            )
+
+        wait_until(is_in_sync, "every replica in sync")
+        [migrated] = admin.describe_topics(["t"]).values()
+        assert migrated.topic_id == topic.topic_id
+        assert {p.partition: p.replicas for p in migrated.partitions} == assignments
+        with Consumer(
+            bootstrap_servers=brokers[0].bootstrap, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign([TopicPartition("t", number) for number in range(4)])
+            values: set[bytes | None] = set()
+            while len(values) < 100:
+                values.update(record.value for record in consumer.poll(1))
+            assert values == {b"v%d" % number for number in range(100)}
