@@ -13,8 +13,9 @@ from penstock.protocol.fields import Message
 from penstock.protocol.stored.cluster_metadata import decode_frame
 from penstock.records.batch import HEADER_SIZE, BatchHeader, read_header, verify
 from penstock.records.read import read_records
+from penstock.storage.file_names import CLUSTER_METADATA_TOPIC
 
-DIRECTORY: Final = "__cluster_metadata-0"
+DIRECTORY: Final = f"{CLUSTER_METADATA_TOPIC}-0"
 _SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 

@@ -107,8 +107,9 @@ async def _last_producer_id(logs: Sequence[Log], workers: Workers) -> int:
     for log in logs:
         last = max(last, *log.producers.active_producers(), -1)
         if log.partition.topic == TRANSACTION_STATE_TOPIC:
-            async for statements in read_log(log, workers, _producer_ids):
-                last = max([last, *(item for item in statements if isinstance(item, int))])
+            async for producer_ids in read_log(log, workers, _producer_ids):
+                # A damaged batch is not a number.
+                last = max([last, *(number for number in producer_ids if isinstance(number, int))])
     return last
 
 
