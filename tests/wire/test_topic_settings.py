@@ -107,6 +107,8 @@ class Topic:
             )
             cleaner.clean()
 
+        # A log is cleaned below its recovery point only: flushes of the broker must have ended.
+        wait_until(lambda: self.log(lambda log: log.local.can_flush))
         self._broker.call(run)
         return [(record.key, record.value) for record in self.read()]
 
