@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -26,3 +27,20 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # process below inherits that: those that tests interrupt would never receive the signal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_SPARK_AND_DATABASES = ("tests/spark/", "tests/unit/spark/", "tests/unit/client/external_offsets/")
+
+
+@pytest.hookimpl(trylast=True)  # after the tests that are not selected have been removed
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Lets one worker start Spark and the databases, and another one Kafka's JVMs.
+
+    Each worker begins with an equal part of the tests, in this order, and in the end the workers
+    take tests from each other's ends. Tests of Spark on two workers would start two sessions, each
+    of which compiles the same Java code.
+    """
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    moved = [item for item in items if item.nodeid.startswith(_SPARK_AND_DATABASES)]
+    others = [item for item in items if not item.nodeid.startswith(_SPARK_AND_DATABASES)]
+    second_part = len(items) // workers
+    items[:] = [*others[:second_part], *moved, *others[second_part:]]
