@@ -29,6 +29,7 @@ SUITES = (
     "fuzz",
     "neighbours",
     "cluster",
+    "cluster_kafka",
     "failover",
     "sim",
     "faults",

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from bench.broker_client import Client, batch, produce_frame
 from bench.cluster_process import ClusterProcess
@@ -84,13 +84,31 @@ OTHER_LOADS: Final = (
 )
 
 
+class MeasuredCluster(Protocol):
+    """The brokers under load."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address of any of the brokers."""
+
+    def cpu_seconds(self) -> float:
+        """Returns the processor time of the brokers so far."""
+
+
+class Throughput(NamedTuple):
+    """Records in one round."""
+
+    per_cpu_second: float
+    per_second: float
+
+
 class Producers:
     """Connections to the leaders of a topic of six partitions, two each.
 
     With one broker all of them go there, and send the same requests.
     """
 
-    def __init__(self, cluster: ClusterProcess, name: str, brokers: int, load: Load) -> None:
+    def __init__(self, cluster: MeasuredCluster, name: str, brokers: int, load: Load) -> None:
         self._cluster = cluster
         self._name = name
         self._load = load
@@ -116,21 +134,23 @@ class Producers:
             for indexes in (list(range(n, PARTITIONS, BROKERS)) for n in range(BROKERS))
         ] * load.producers
 
-    def run(self) -> float:
-        """Creates the topic, runs the load, deletes the topic; returns records per CPU second."""
+    def run(self) -> Throughput:
+        """Creates the topic, runs the load, and deletes the topic."""
         create_topic(self._admin, self._name, self._replicas)
         wait_for_leaders(self._clients, self._name, PARTITIONS)
         lanes = []
         for client, frames in zip(self._clients, self._frames, strict=True):
-            response = {client.produced(frame) for frame in frames}
+            response = {produce_first(client, frame) for frame in frames}
             assert len(response) == 1
             lanes.append(Lane(client, frames, response.pop()))
-        cpu = self._cluster.cpu_seconds()
+        cpu, start = self._cluster.cpu_seconds(), time.perf_counter()
         pipeline(lanes, self._load.requests, self._load.depth)
+        seconds = time.perf_counter() - start
         cpu_seconds = self._cluster.cpu_seconds() - cpu
         delete_topic(self._admin, self._name)
         time.sleep(0.5)
-        return self._load.total_records / cpu_seconds
+        records = self._load.total_records
+        return Throughput(records / cpu_seconds, records / seconds)
 
     def close(self) -> None:
         for client in (self._admin, *self._clients):
@@ -237,6 +257,21 @@ def wait_for_leaders(clients: Sequence[Client], name: str, partitions: int) -> N
             time.sleep(0.05)
 
 
+def produce_first(client: Client, frame: bytes) -> int:
+    """Sends the first request to a leader; returns the size of its response.
+
+    Kafka publishes the leaders of a new topic before they accept records.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            return client.produced(frame)
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def wait_for_logs(directory: Path, count: int) -> None:
     """Waits until the brokers have created the logs of so many replicas."""
     deadline = time.monotonic() + 4 * READY_SECONDS
@@ -252,7 +287,7 @@ def wait_for_logs(directory: Path, count: int) -> None:
 def compare(one: ClusterProcess, three: ClusterProcess, load: Load) -> tuple[float, float, float]:
     """Returns records per CPU second of both, and the median ratio over the rounds."""
     producers = Producers(one, "one", 1, load), Producers(three, "three", BROKERS, load)
-    rounds = [[producer.run() for producer in producers] for _ in range(ROUNDS)]
+    rounds = [[producer.run().per_cpu_second for producer in producers] for _ in range(ROUNDS)]
     for producer in producers:
         producer.close()
     alone, replicated = zip(*rounds, strict=True)
@@ -279,7 +314,26 @@ def throughput(directory: Path) -> list[Row]:
     return rows
 
 
-def latency(what: str, cluster: ClusterProcess, brokers: int) -> list[Row]:
+class Latencies(NamedTuple):
+    """Of one record each millisecond, with acks=all."""
+
+    p50_s: float
+    p99_s: float
+    cpu_fraction: float
+    """The processor time of the brokers, of one core."""
+
+
+def latency(what: str, cluster: MeasuredCluster, brokers: int) -> list[Row]:
+    latencies = measure_latencies(cluster, brokers)
+    name = f"1,000 records/s, {what}, acks=all"
+    return [
+        Row(f"{name}: p50", latencies.p50_s * 1000, "ms"),
+        Row(f"{name}: p99", latencies.p99_s * 1000, "ms"),
+        Row(f"{name}: CPU", latencies.cpu_fraction * 100, "%"),
+    ]
+
+
+def measure_latencies(cluster: MeasuredCluster, brokers: int) -> Latencies:
     """One record each millisecond, to the partitions in turn, whether or not others wait."""
     load = Load("paced", 1, 1, 100, 1, 1, 1)
     producers = Producers(cluster, "paced", brokers, load)
@@ -287,17 +341,17 @@ def latency(what: str, cluster: ClusterProcess, brokers: int) -> list[Row]:
     wait_for_leaders(producers._clients, "paced", PARTITIONS)
     lanes = []
     for client, frames in zip(producers._clients, producers._frames, strict=True):
-        lanes.append(Lane(client, frames, client.produced(frames[0])))
+        lanes.append(Lane(client, frames, produce_first(client, frames[0])))
     cpu = cluster.cpu_seconds()
     latencies = sorted(paced(lanes, PACED_RECORDS))
     cpu = cluster.cpu_seconds() - cpu
+    delete_topic(producers._admin, "paced")
     producers.close()
-    name = f"1,000 records/s, {what}, acks=all"
-    return [
-        Row(f"{name}: p50", latencies[len(latencies) // 2] * 1000, "ms"),
-        Row(f"{name}: p99", latencies[len(latencies) * 99 // 100] * 1000, "ms"),
-        Row(f"{name}: CPU", cpu / (PACED_RECORDS * PACE_S) * 100, "%"),
-    ]
+    return Latencies(
+        latencies[len(latencies) // 2],
+        latencies[len(latencies) * 99 // 100],
+        cpu / (PACED_RECORDS * PACE_S),
+    )
 
 
 def paced(lanes: Sequence[Lane], count: int) -> list[float]:

@@ -48,20 +48,20 @@ class ClusterProcess:
 
     def cpu_seconds(self) -> float:
         """Returns the processor time of the brokers and the supervisor so far."""
-        return sum(map(_cpu_seconds, self.pids)) + self._server.cpu_seconds()
+        return sum(map(process_cpu_seconds, self.pids)) + self._server.cpu_seconds()
 
     def broker_cpu_seconds(self) -> list[float]:
-        return [_cpu_seconds(pid) for pid in self.pids]
+        return [process_cpu_seconds(pid) for pid in self.pids]
 
     def broker_memory(self) -> list[float]:
         """Returns the resident memory of each broker in MiB."""
-        return [_resident(pid) for pid in self.pids]
+        return [process_memory_mib(pid) for pid in self.pids]
 
 
-def _cpu_seconds(pid: int) -> float:
+def process_cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _resident(pid: int) -> float:
+def process_memory_mib(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_MIB

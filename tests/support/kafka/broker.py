@@ -274,6 +274,10 @@ class KafkaBroker:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
     def __enter__(self) -> Self:
         self.start()
         return self

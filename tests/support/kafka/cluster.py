@@ -30,7 +30,9 @@ _QUICK = {
     "controller.quorum.election.backoff.max.ms": "200",
     "replica.fetch.backoff.ms": "100",
     "auto.leader.rebalance.enable": "false",
-    # Small: three of them run concurrently.
+}
+_SMALL = {
+    # Three of them run concurrently.
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.index.size.max.bytes": "65536",
     "num.network.threads": "2",
@@ -92,8 +94,18 @@ class KafkaCluster:
     node: its advertised address is that of `tap`, or the listener's own.
     """
 
-    def __init__(self, parts: KafkaParts, directory: Path, size: int = 3) -> None:
-        self._parts = SmallParts(parts.java, parts.libs, parts.version)
+    def __init__(
+        self,
+        parts: KafkaParts,
+        directory: Path,
+        size: int = 3,
+        settings: Mapping[str, str] | None = None,
+        *,
+        is_small: bool = True,
+    ) -> None:
+        """`is_small` gives each node little memory and few threads."""
+        self._parts = SmallParts(parts.java, parts.libs, parts.version) if is_small else parts
+        self._additional = {**_QUICK, **(_SMALL if is_small else {}), **(settings or {})}
         self._directory = directory
         self._ports = Ports()
         self._size = size
@@ -189,5 +201,5 @@ class KafkaCluster:
             "offsets.topic.num.partitions": copies,
             "transaction.state.log.num.partitions": copies,
             "transaction.state.log.min.isr": enough,
-            **_QUICK,
+            **self._additional,
         }
