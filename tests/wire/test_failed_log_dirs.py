@@ -16,6 +16,11 @@ from penstock.client import Producer
 from penstock.client.admin.admin import Admin
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from penstock.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsTopicRequest,
@@ -186,6 +191,42 @@ def test_a_single_replica_is_offline_until_its_directory_is_back(cluster: Runnin
         cluster.wait_until(lambda: has_moved(cluster, failed, 1), "other brokers lead")
     cluster.start(1)
     cluster.wait_until(lambda: not leaderless(), "its partitions have a leader again")
+
+
+def reassign(cluster: RunningCluster, numbers: set[int], replicas: list[int]) -> None:
+    """Reassigns partitions, and waits until they have these replicas, all of them in sync."""
+    partitions = [ReassignablePartition(number, replicas) for number in numbers]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", partitions)])
+    with cluster.connect(0) as client:
+        assert client.request(request, 0).error_code == 0
+
+    def has_ended() -> bool:
+        states = partitions_of(cluster, 0)
+        return all(states[number][1] == set(replicas) for number in numbers)
+
+    cluster.wait_until(has_ended, f"the replicas are {replicas}")
+
+
+def test_a_replica_is_assigned_again_while_its_directory_is_offline(
+    cluster: RunningCluster,
+) -> None:
+    """R8: its log is in two directories when the first one is repaired, and one of them is used."""
+    for number in range(PARTITIONS):
+        with cluster.connect(1) as client:
+            assert produce(client, number)
+    with failed_dir(cluster, 1) as failed:
+        cluster.wait_until(lambda: has_moved(cluster, failed, 1), "other brokers lead")
+        reassign(cluster, failed, [2, 0])
+        reassign(cluster, failed, [2, 0, 1])
+        for number in failed:
+            with cluster.connect(partitions_of(cluster, 0)[number][0]) as client:
+                cluster.wait_until(partial(produce, client, number), "acks=all is accepted")
+    cluster.start(1)
+    cluster.wait_until(lambda: has_moved(cluster, set(), 1), "its replicas are in sync again")
+    strays = [
+        path.name for path in cluster.log_dirs(1)[1].iterdir() if path.name.endswith("-stray")
+    ]
+    assert len(strays) == len(failed)
 
 
 def test_failed_directories_are_reported_through_zookeeper(

@@ -84,6 +84,11 @@ def may_have_lost_records(disk: Disk, path: str, is_clean: bool) -> bool:
     return is_lossy
 
 
+def store_loss(disk: Disk, path: str) -> None:
+    """Makes every start consider records lost until `confirm_loss`."""
+    store_boot_id(disk, path, UNREPORTED_LOSS)
+
+
 def has_stored_loss(disk: Disk, path: str) -> bool:
     """Returns whether the next start finds that the controller does not know of a loss."""
     return load_boot_id(disk, path) == UNREPORTED_LOSS

@@ -44,6 +44,7 @@ from penstock.storage.manager.dir_identity import (
     has_stored_loss,
     lock_log_dir,
     may_have_lost_records,
+    store_loss,
 )
 from penstock.storage.manager.file_removal import DeletedDirectory, FileRemovals, RemovalTask
 from penstock.storage.manager.log_discovery import (
@@ -167,6 +168,11 @@ class LogDir:
             except OSError as error:
                 self.take_offline(error)
         return strays
+
+    def report_loss(self) -> None:
+        """Notes that records may have been lost, until `confirm_loss`; may raise `OSError`."""
+        store_loss(self._disk, self.path)
+        self.may_have_lost_records = True
 
     def confirm_loss(self) -> None:
         """Notes that the controller knows that records may have been lost."""

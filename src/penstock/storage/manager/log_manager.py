@@ -107,7 +107,7 @@ class LogManager:
             ]
             resolve_duplicate_logs(self.disk, self.dirs)
             self._check_online_dirs(online_dirs)
-            resolve_other_duplicates(self.dirs)
+            resolve_other_duplicates(self.disk, self.dirs)
         except Exception:
             self.shutdown()
             raise
