@@ -192,9 +192,25 @@ def test_a_log_directory_with_a_broken_owner_is_offline_alone() -> None:
     machine.run(work)
 
 
-def test_a_partition_in_two_log_directories_is_offline_alone() -> None:
+def test_a_copy_in_another_log_directory_is_renamed() -> None:
+    """Nothing is deleted."""
     machine, directory = machine_with_records(Machine.run)
     copy_to_the_other_directory(machine, directory)
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert broker.values("orders") == VALUES
+        await check_served(broker, ORDERS)
+        await check_served(broker, BILLS)
+        names = [name for path in LOG_DIRS for name in machine.disk.names(path)]
+        assert len([name for name in names if name.endswith("-stray")]) == 1
+
+    machine.run(work)
+
+
+def test_a_copy_without_a_topic_id_takes_the_partition_offline_alone() -> None:
+    machine, directory = machine_with_records(Machine.run)
+    copy_to_the_other_directory(machine, directory)
+    machine.disk.remove(f"{directory}/partition.metadata")
 
     async def work(broker: SimulatedBroker) -> None:
         await check_served(broker, BILLS)
