@@ -138,6 +138,13 @@ class ControllerReactions:
     def are_pending(self) -> bool:
         return self._generation != self._handled_generation
 
+    def has_unhandled_losses(self, image: ClusterImage) -> bool:
+        """Returns whether a broker that has lost records may still be a leader or in an ISR."""
+        return any(
+            broker_id in image.brokers and image.brokers[broker_id].is_unclean
+            for broker_id in self._restarted
+        )
+
     # --- facts
 
     def observe(self, image: ClusterImage, changes: Sequence[Change]) -> None:

@@ -30,7 +30,7 @@ class ClusterChecks:
             return
         broker_id = broker.broker_id
         controller = broker.app._controller.active
-        if controller is not None and controller._is_started:
+        if controller is not None and controller.is_started:
             epoch = controller.image.controller_epoch
             owner = self._controllers.setdefault(epoch, broker_id)
             assert owner == broker_id, f"{owner} and {broker_id} are controllers in epoch {epoch}"

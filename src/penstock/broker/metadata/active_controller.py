@@ -39,7 +39,7 @@ from penstock.controller.metadata import (
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.reactions import ControllerReactions, ControlResponse, HandledFacts
 from penstock.controller.result import ControllerResult
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -118,7 +118,8 @@ class ActiveController:
         self._changed_replicas: frozenset[TopicPartition] = frozenset()
         """Partitions to send with the next changes, because their offline replicas changed."""
         self._responses: deque[ControlResponse] = deque()
-        self._is_started = False
+        self.is_started = False
+        """Whether brokers get updates: the first decision has been committed."""
         self.on_response: Callable[[], None] = lambda: None
         """Called when a broker has responded: there may be reactions to it."""
         self.reactions.begin(image)
@@ -131,12 +132,24 @@ class ActiveController:
         """Returns the election rules as settings, shutdowns and offline replicas are now."""
         return self.reactions.rules(self._context.rules(image))
 
+    def require_handled_losses(self) -> None:
+        """Raises `KafkaStorageError` if the reaction to a broker's losses could not be committed.
+
+        Any other decision could elect that broker, or forget the replicas that have its records.
+        """
+        if self.reactions.has_unhandled_losses(self.image):
+            raise KafkaStorageError(
+                "the controller could not store yet which replicas are in sync without a broker "
+                "that has lost records",
+                remedy="retry; see the controller's log if it lasts",
+            )
+
     async def start(self) -> None:
         """Sends everything to every broker: they may know it from another controller, or not."""
         updates = await self._workers.run(
             self._workers.store, lambda: self._prepared(full_updates(self.image))
         )
-        self._is_started = True
+        self.is_started = True
         await self._send(updates)
         await self.send_stops()
 
@@ -180,7 +193,7 @@ class ActiveController:
     def _apply(self, changes: Sequence[Change]) -> dict[int, BrokerUpdate]:
         """Runs on a thread: an event may concern many thousand partitions."""
         updates: dict[int, BrokerUpdate] = {}
-        if self._is_started:
+        if self.is_started:
             stops, self.stops = self.stops, {}
             updates = self._updates(changes, stops)
         self.reactions.observe(self.image, changes)
@@ -209,7 +222,7 @@ class ActiveController:
     async def finish(self, facts: HandledFacts) -> None:
         """Ends a decision whose changes have been applied."""
         refreshed = self.reactions.finish(facts)
-        if refreshed and self._is_started:
+        if refreshed and self.is_started:
             updates = await self._workers.run(
                 self._workers.store,
                 lambda: self._prepared({key: full_update(self.image, key) for key in refreshed}),
@@ -257,7 +270,7 @@ class ActiveController:
 
     async def send_stops(self) -> None:
         """Sends the stops of a decision that changes nothing, and offline replicas."""
-        if self._is_started and (self.stops or self._changed_replicas):
+        if self.is_started and (self.stops or self._changed_replicas):
             stops, self.stops = self.stops, {}
             updates = await self._workers.run(
                 self._workers.store, lambda: self._prepared(self._updates([], stops))

@@ -170,6 +170,8 @@ class ControllerHost:
 
         async def decide_and_apply() -> R:
             await self._apply_delivered()
+            if self.active is not None:
+                self.active.require_handled_losses()
             response = await self._decide_as_controller(decide)
             await self._apply_delivered()
             return response
@@ -363,6 +365,9 @@ class ControllerHost:
             return False
         await self._drain()
         await controller.finish(facts)
+        if self.active is controller and not controller.is_started:
+            # Not before: a broker that has lost records must not lead in the epochs from before.
+            await controller.start()
         return True
 
     def _retry_soon(self) -> None:
@@ -400,14 +405,13 @@ class ControllerHost:
         return self._store.load()
 
     async def _start_controller(self, controller: ActiveController) -> None:
-        """Applies the claim, brings the partitions up to date, and informs all brokers."""
+        """Applies the claim, brings the partitions up to date, and then informs all brokers."""
         self.active = controller
         self._claimed_id = controller.broker_id
         controller.on_response = self._wake
         await self._drain()
         logger.info("this broker is the controller, in epoch %d", controller.image.controller_epoch)
         await self._react(controller)
-        await controller.start()
 
     async def _resign(self) -> None:
         if self.active is not None:

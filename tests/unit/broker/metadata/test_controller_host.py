@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.broker.metadata.controller_host import MAX_ATTEMPTS
 from penstock.broker.workers import Workers
@@ -32,7 +33,7 @@ from penstock.controller.metadata import (
     TopicRecord,
 )
 from penstock.controller.result import ControllerResult
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from tests.support.broker.controller_hosts import HostOfTests
 from tests.support.cluster.memory_store import MemoryStore, MemoryStoreServer
@@ -477,6 +478,53 @@ def test_a_broker_whose_session_expired_registers_and_is_elected_again() -> None
         assert broker(0).key in {record.key for record in scenario.another.load().records}
 
     run(script)
+
+
+class FailingSession(MemoryStore):
+    """A session that loses the store while it commits the states of partitions."""
+
+    is_failing = True
+
+    def commit(
+        self, changes: Sequence[Change], *, based_on: int | None = None, fenced: bool = False
+    ) -> int:
+        if self.is_failing and any(isinstance(change.key, TopicPartition) for change in changes):
+            raise KafkaStorageError("the store cannot be reached")
+        return super().commit(changes, based_on=based_on, fenced=fenced)
+
+
+def test_a_new_controller_informs_nobody_before_its_first_decision_is_committed() -> None:
+    """R4: a broker that has lost records would lead in the epoch from before, and others truncate.
+
+    Nor does it decide anything else: it could elect that broker.
+    """
+    lossy = replace(broker(1), is_unclean=True)
+
+    async def script(scenario: Scenario) -> None:
+        host, store = scenario.host, scenario.store
+        assert isinstance(store, FailingSession)
+        third = scenario.server.open()
+        third.commit([Put(broker(2))])
+        await host.become_controller()
+        sent = host.context.channels.sent
+        assert sent == []
+        with pytest.raises(KafkaStorageError, match="has lost records"):
+            await host.run(put(counter(1)))
+        store.is_failing = False
+        await scenario.until(lambda: bool(sent))
+        assert {(broker_id, update.is_full) for broker_id, update in sent} == {(1, True), (2, True)}
+        for _, update in sent:
+            (partition,) = update.partitions
+            assert (partition.record.leader, partition.record.isr) == (2, (2,))
+            assert partition.record.leader_epoch == 1
+        await host.run(put(counter(1)))
+
+    run(
+        script,
+        lambda server: server.open(FailingSession),
+        is_controller=False,
+        stored=[lossy, *replicated("t", 1, 2)],
+    )
 
 
 def test_the_controller_reacts_to_brokers_that_fail_and_return() -> None:
