@@ -1,6 +1,6 @@
 """A broker of a simulated cluster: `App` without sockets, on a disk that outlives its processes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from penstock.broker.app import App
@@ -19,6 +19,7 @@ from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.storage.crash_disk import CrashDisk
 
 LOG_DIRS = ("/data1", "/data2")
+SESSION_SLOTS = "max.incremental.fetch.session.cache.slots"
 SETTINGS = {
     "zookeeper.connect": "simulated:2181",
     "log.dirs": ",".join(LOG_DIRS),
@@ -114,6 +115,7 @@ class SimBroker:
         session: SimSession,
         process: Incarnation,
         clock_offset_ms: int,
+        settings: Mapping[str, str],
     ) -> None:
         self.broker_id = broker_id
         self.disk = disk
@@ -129,6 +131,7 @@ class SimBroker:
         self._handlers: dict[ApiKey, Handler] = {}
         config = {
             **SETTINGS,
+            **settings,
             "node.id": str(broker_id),
             "listeners": f"PLAINTEXT://10.0.0.{broker_id}:9092",
         }

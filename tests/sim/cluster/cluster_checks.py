@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from penstock.cluster.store import Scope
 from penstock.controller.metadata import PartitionRecord, TopicDeletionRecord, TopicRecord
 from penstock.core.ids import TopicPartition
+from penstock.replication.follower_state import FollowerState
+from penstock.replication.partition import Partition
 from penstock.storage.log.log import Log
 from tests.sim.cluster.cluster_broker import SimBroker
 from tests.sim.cluster.cluster_history import History
@@ -15,11 +17,16 @@ from tests.support.faults.simulated_broker import read_records_of
 class ClusterChecks:
     """Remembers who led and controlled in which epoch, and follows the committed records."""
 
-    def __init__(self, store: MemoryStoreServer, history: History) -> None:
+    def __init__(
+        self, store: MemoryStoreServer, brokers: Mapping[int, SimBroker], history: History
+    ) -> None:
         self._store = store
+        self._brokers = brokers
         self._history = history
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._controllers: dict[int, int] = {}
+        self._acknowledged: dict[FollowerState, int] = {}
+        """Up to which offset followers have acknowledged records, as their leaders know it."""
 
     def step(self, broker: SimBroker) -> None:
         """One leader for each leader epoch, one controller for each controller epoch.
@@ -48,6 +55,10 @@ class ClusterChecks:
                     assert owner == -1, f"{owner} and {broker_id} lead {key} in epoch {epoch}"
                     self._leaders[key, epoch] = broker_id
                     self._check_leader(broker, key, epoch, log)
+                for follower in partition.followers.values():
+                    if follower.log_end_offset != self._acknowledged.get(follower, 0):
+                        self._acknowledged[follower] = follower.log_end_offset
+                        self._check_follower(partition, follower)
             followed = broker.followed.get(log, 0)
             if log.high_watermark != followed:
                 self._follow(broker, log, followed)
@@ -62,6 +73,26 @@ class ClusterChecks:
                 f"broker {broker.broker_id} leads {key} in epoch {epoch} with "
                 f"{log.log_end_offset} records, but {end} were acknowledged"
             )
+
+    def _check_follower(self, partition: Partition, follower: FollowerState) -> None:
+        """A follower has what it has acknowledged, unless it was restarted or follows another."""
+        broker = self._brokers.get(follower.broker_id)
+        if broker is None or not broker.is_up:
+            return
+        key = partition.key
+        replica = broker.app.broker.replicas.by_topic.get(key.topic, {}).get(key.partition)
+        if (
+            replica is None
+            or replica._log is None
+            or replica.partition.leader_epoch > partition.leader_epoch
+            or broker.app.parts.controller_requests.broker_epoch != follower.broker_epoch
+        ):
+            return
+        end = replica._log.log_end_offset
+        assert end >= follower.log_end_offset, (
+            f"broker {partition.local_id} leads {key} in epoch {partition.leader_epoch}, and takes "
+            f"broker {broker.broker_id} to have {follower.log_end_offset} records; it has {end}"
+        )
 
     def _follow(self, broker: SimBroker, log: Log, followed: int) -> None:
         key = log.partition

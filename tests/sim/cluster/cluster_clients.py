@@ -90,6 +90,9 @@ class Cluster(Protocol):
 
     def now_ms(self) -> int: ...
 
+    def assignment_of(self, key: TopicPartition) -> tuple[int, tuple[int, ...]]:
+        """Returns the leader and the replicas of a partition."""
+
     def coordinator_of(self, group: str) -> int:
         """Returns the group's coordinator, as the metadata store knows it; -1 if there is none."""
 

@@ -49,6 +49,8 @@ class Faults:
         self._offline: set[int] = set()
         """Brokers with replicas that a failed directory may have taken out of the ISRs."""
         self._ends: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        self._interrupted_elections = 0
+        """How many of the next controllers lose the store as soon as they are elected."""
         self._number = 0
         self._is_over = False
 
@@ -332,6 +334,28 @@ class Faults:
 
         self._later(SESSION_TIMEOUT_S + 0.5, isolate)
 
+    def interrupt_election(self, broker: SimBroker) -> None:
+        """Replaces the controller, and cuts the new one from the store as soon as it is elected.
+
+        Before that, another broker may lose its power.
+        """
+        controller = self._controller()
+        if controller is None:
+            return
+        others = [b for b in self._network.brokers.values() if b.is_up and b is not controller]
+        if others and self._rng.random() < 0.5:
+            self.fail_power(self._rng.choice(others))
+        self._note(f"the controller {controller.broker_id} is replaced")
+        self._interrupted_elections = 1
+        self.kill(controller)
+
+    def on_elected(self, broker_id: int) -> None:
+        """Called when a broker has become the controller."""
+        broker = self._network.brokers.get(broker_id)
+        if self._interrupted_elections and broker is not None and not self._is_over:
+            self._interrupted_elections -= 1
+            self.cut_store(broker, self._rng.choice((0.3, 1.0, 2.0)))
+
     def pause_controller(self, broker: SimBroker) -> None:
         """Pauses the controller while it sends its decisions, until another has replaced it."""
         controller = self._controller()
@@ -367,6 +391,7 @@ FAULTS: Final[dict[str, Callable[[Faults, SimBroker], None]]] = {
     "stall": Faults.stall,
     "store": Faults.cut_store,
     "isolate controller": Faults.isolate_controller,
+    "interrupted election": Faults.interrupt_election,
     "pause controller": Faults.pause_controller,
 }
 """By name; a run has some of them, so that each is frequent in some runs."""

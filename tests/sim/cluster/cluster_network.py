@@ -3,7 +3,8 @@
 Requests and responses are encoded and decoded, so that nothing is shared. Each takes a random time;
 those of one connection keep their order. A link that is cut loses messages in one direction. A
 process that is killed breaks its connections; one that is paused keeps them. A connection that
-stalls is replaced after a timeout, and its messages may arrive long after those of the new one.
+stalls is replaced after a timeout, and its messages may arrive long after those of the new one, or
+at the worst moment (`cluster_late_requests.py`).
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from penstock.protocol.codec import decode, encode, encode_parts
 from penstock.protocol.fields import Message
 from penstock.storage.segment.log_segment import LogSlice
 from tests.sim.cluster.cluster_broker import SimBroker
+from tests.sim.cluster.cluster_late_requests import LateRequests
 from tests.sim.txn_loop import SimLoop
 
 CLIENT = -1
@@ -63,6 +65,7 @@ class SimNetwork:
         """The probability that a connection is lost with a message."""
         self.stalls = 0.0
         """The probability that a message takes seconds, and those behind it too."""
+        self.late_requests = LateRequests(loop, self.brokers)
         self._connections: dict[tuple[object, int], Connection] = {}
         self._waiting: dict[asyncio.Future[bytes], tuple[object, int]] = {}
         """Requests without a response, with their client and the broker that they were sent to."""
@@ -72,6 +75,7 @@ class SimNetwork:
         self.cut_links.clear()
         self.max_delay_ms = MAX_DELAY_MS
         self.loss = self.stalls = 0.0
+        self.late_requests.are_enabled = False
 
     def break_connections(self, broker_id: int) -> None:
         """The process of a broker has ended: its peers notice soon."""
@@ -124,8 +128,14 @@ class SimNetwork:
             if can_be_late or not future.done():
                 self._arrive(source, target, connection, key, version, data, future)
 
+        def arrive_again() -> None:
+            unused: asyncio.Future[bytes] = self._loop.create_future()
+            unused.cancel()
+            self._arrive(source, target, Connection(), key, version, data, unused)
+
         try:
             self._send(source, target, connection, 0, arrive)
+            self.late_requests.add(source, target, body, arrive_again)
             async with asyncio.timeout(timeout_ms / 1000):
                 response = await future
         except TimeoutError:

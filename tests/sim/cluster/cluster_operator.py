@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -25,21 +26,24 @@ from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectL
 from tests.sim.cluster.cluster_clients import DATA, Client, Cluster
 
 _ATTEMPTS = 10
+_ACTIONS = ("create", "delete", "reassign", "reassign", "replace", "cancel", "elect")
 
 
 class Operator(Client):
     """Creates and deletes topics, reassigns partitions and elects preferred leaders."""
 
-    def __init__(self, cluster: Cluster, partitions: int) -> None:
+    def __init__(self, cluster: Cluster, partitions: int, *, is_replacing: bool) -> None:
+        """`is_replacing` lets it remove replicas and assign them again most of the time."""
         super().__init__(cluster, "operator")
         self._partitions = partitions
+        self._actions = (*_ACTIONS, *("replace",) * 10) if is_replacing else _ACTIONS
         self.topics: dict[str, bool | None] = {}
         """Whether a topic must exist in the end; None if nobody knows."""
 
     async def run(self) -> None:
         while not self.is_stopping:
             await self.pause(2000)
-            match self.rng.choice(("create", "delete", "reassign", "reassign", "cancel", "elect")):
+            match self.rng.choice(self._actions):
                 case "create":
                     name = f"x{self.rng.randrange(3)}"
                     if self.topics.get(name) is not True:
@@ -48,6 +52,8 @@ class Operator(Client):
                     await self._delete()
                 case "reassign":
                     await self._reassign()
+                case "replace":
+                    await self._replace()
                 case "cancel":
                     await self._cancel()
                 case "elect":
@@ -111,6 +117,18 @@ class Operator(Client):
         number = self.rng.choice((2, 3, 3))
         replicas = self.rng.sample(self.cluster.broker_ids, number)
         await self._alter({self.rng.randrange(self._partitions): replicas})
+
+    async def _replace(self) -> None:
+        """Removes a follower of a partition, and assigns it again as soon as it is removed."""
+        key = TopicPartition(DATA, self.rng.randrange(self._partitions))
+        leader, replicas = self.cluster.assignment_of(key)
+        removed = self.rng.choice([replica for replica in replicas if replica != leader])
+        await self._alter({key.partition: [r for r in replicas if r != removed]})
+        for _ in range(20):
+            if removed not in self.cluster.assignment_of(key)[1]:
+                break
+            await self.pause(100)
+        await self._alter({key.partition: list(replicas)})
 
     async def _cancel(self) -> None:
         await self._alter(dict.fromkeys(range(self._partitions)))

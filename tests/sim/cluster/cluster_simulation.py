@@ -22,14 +22,14 @@ from unittest.mock import patch
 from penstock.broker.inter_broker.client import InterBrokerClient
 from penstock.broker.pacer import Pacer
 from penstock.cluster.store import Scope
-from penstock.controller.metadata import PartitionRecord, TopicRecord
+from penstock.controller.metadata import PartitionRecord, TopicKey, TopicRecord
 from penstock.coordinator.partitioning import partition_for
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.net.client.errors import DisconnectError
 from penstock.protocol.fields import Message
-from tests.sim.cluster.cluster_broker import SimBroker
+from tests.sim.cluster.cluster_broker import SESSION_SLOTS, SimBroker
 from tests.sim.cluster.cluster_checks import ClusterChecks, check_records, unsettled
 from tests.sim.cluster.cluster_clients import DATA, Client, Consumer, Producer
 from tests.sim.cluster.cluster_consumer_groups import ConsumerMember
@@ -91,15 +91,23 @@ class ClusterSimulation:
         """The longest time between two faults."""
         kinds = [kind for kind in FAULTS if rng.random() < 0.5] or [rng.choice(list(FAULTS))]
         self._faults = Faults(self, Random(rng.random()), kinds)
-        self._checks = ClusterChecks(self.store, self.history)
+        self._has_late_requests = rng.random() < 0.3
+        self._checks = ClusterChecks(self.store, self.network.brokers, self.history)
         self._processes: dict[Incarnation, SimBroker] = {}
         self._clients: list[Client] = []
-        self._operator = Operator(self, PARTITIONS)
+        self._operator = Operator(self, PARTITIONS, is_replacing=self._has_late_requests)
         self._transactions = Transactions()
-        self.note(f"{len(self.broker_ids)} brokers; faults: {', '.join(kinds)}")
+        late = "; late requests" if self._has_late_requests else ""
+        self.note(f"{len(self.broker_ids)} brokers; faults: {', '.join(kinds)}{late}")
 
     def now_ms(self) -> int:
         return START_MS + round(self.loop.time() * 1000)
+
+    def assignment_of(self, key: TopicPartition) -> tuple[int, tuple[int, ...]]:
+        topic, state = self.store.fetch([TopicKey(key.topic), key])
+        assert isinstance(topic, TopicRecord)
+        assert isinstance(state, PartitionRecord)
+        return state.leader, topic.assignments[key.partition].replicas
 
     def coordinator_of(self, group: str) -> int:
         number = partition_for(group, 2)
@@ -148,10 +156,18 @@ class ClusterSimulation:
             self.loop.fail(AssertionError(f"no end after {MAX_STEPS} steps"))
         broker = self._processes.get(process)
         if broker is not None:
-            try:
-                self._checks.step(broker)
-            except AssertionError as error:
-                self.loop.fail(error)
+            self._check(broker)
+
+    def _check(self, broker: SimBroker) -> None:
+        try:
+            self._checks.step(broker)
+        except AssertionError as error:
+            self.loop.fail(error)
+
+    def _check_soon(self, broker: SimBroker) -> None:
+        """Checks a broker before and after it handles a request that has just arrived."""
+        for delay_ms in (0, 1, 3, 10):
+            self.loop.call_later(delay_ms / 1000, self._check, broker, context=self.loop.outside)
 
     async def _main(self) -> None:
         for broker_id in self.broker_ids:
@@ -164,6 +180,8 @@ class ClusterSimulation:
         if any(isinstance(client, Transformer) for client in self._clients):
             await self._create_topic(OUT, len(OUT_KEYS))
         tasks = {client: self._spawn(client.run()) for client in self._clients}
+        self.network.late_requests.are_enabled = self._has_late_requests
+        self.network.late_requests.on_arrival = self._check_soon
         end = self.loop.time() + self._storm_s
         while self.loop.time() < end:
             await asyncio.sleep(self.rng.randrange(100, self._max_pause_ms) / 1000)
@@ -184,12 +202,12 @@ class ClusterSimulation:
         await self._check_end()
 
     def _create_clients(self) -> None:
-        rng = self.rng
+        rng, is_late = self.rng, self._has_late_requests
         keys = [TopicPartition(DATA, number) for number in range(PARTITIONS)]
         clients: list[Client] = [Producer(self, "p0", PARTITIONS)]
         if rng.random() < 0.5:
             clients += [Producer(self, "p1", PARTITIONS), Consumer(self, "c0", keys)]
-        if rng.random() < 0.5:
+        if rng.random() < (0.8 if is_late else 0.5):
             for number in range(rng.randrange(2, 5)):
                 source = keys[number // 2]
                 version = rng.choice((1, 2))
@@ -201,7 +219,7 @@ class ClusterSimulation:
             clients += _members(self, "k", ConsumerMember, ConsumerMember)
         if rng.random() < 0.4:
             clients += _members(self, "r", AssignedConsumer, RestartedConsumer)
-        if rng.random() < 0.4:
+        if rng.random() < (0.8 if is_late else 0.4):
             clients.append(self._operator)
         self._clients = clients
         self.note(f"clients: {', '.join(client.name for client in clients)}")
@@ -286,6 +304,7 @@ class ClusterSimulation:
         """Starts the process of a broker."""
         process = Incarnation(f"broker {broker_id}")
         session = SimSession(self.store, self.loop, process, Random(self.rng.random()))
+        session.on_elected = self._faults.on_elected
 
         async def start() -> None:
             broker = SimBroker(
@@ -295,6 +314,8 @@ class ClusterSimulation:
                 session,
                 process,
                 self.clock_offsets_ms[broker_id],
+                # Every Fetch has all partitions then, so that more of them can be late.
+                {SESSION_SLOTS: "0"} if self._has_late_requests else {},
             )
             self.network.brokers[broker_id] = self._processes[process] = broker
             await broker.start()

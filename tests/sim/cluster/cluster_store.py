@@ -12,7 +12,7 @@ from penstock.cluster.store import (
     SessionState,
     Snapshot,
 )
-from penstock.controller.metadata import Change, Key, Record
+from penstock.controller.metadata import Change, ControllerRecord, Key, Put, Record
 from penstock.core.errors import KafkaStorageError
 from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.cluster.memory_store import MemoryStore, MemoryStoreServer
@@ -33,6 +33,8 @@ class SimSession:
         self._session_listeners: list[SessionListener] = []
         self._undelivered: deque[CommittedChanges] = deque()
         self._is_committing = False
+        self.on_elected: Callable[[int], None] = lambda broker_id: None
+        """Called when this session has made its broker the controller."""
         self.is_cut = False
         """Whether the process cannot reach the store."""
         self._is_expired = False
@@ -93,9 +95,13 @@ class SimSession:
         self._check()
         self._is_committing = True
         try:
-            return self._inner.commit(changes, based_on=based_on, fenced=fenced)
+            version = self._inner.commit(changes, based_on=based_on, fenced=fenced)
         finally:
             self._is_committing = False
+        for change in changes:
+            if isinstance(change, Put) and isinstance(change.record, ControllerRecord):
+                self.on_elected(change.record.broker_id)
+        return version
 
     def subscribe(self, listener: Listener, scope: Scope = Scope.ALL) -> None:
         if not self._listeners:

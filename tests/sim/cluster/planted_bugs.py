@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.registration import BrokerRegistration
@@ -191,6 +192,19 @@ def _early_registration() -> AbstractContextManager[object]:
     return patch.object(BrokerRegistration, "_stored", stored_later)
 
 
+@BUGS.plant("a new controller informs brokers before its first decision is committed", 0)
+def _early_updates() -> AbstractContextManager[object]:
+    react = ControllerHost._react
+
+    async def react_and_start(self: ControllerHost, controller: ActiveController) -> bool:
+        has_reacted = await react(self, controller)
+        if self.active is controller and not controller.is_started:
+            await controller.start()
+        return has_reacted
+
+    return patch.object(ControllerHost, "_react", react_and_start)
+
+
 # --- late and old requests
 
 
@@ -207,6 +221,11 @@ def _obeyed_zombie() -> AbstractContextManager[object]:
     stack.enter_context(patch.object(ReplicaManager, "_is_newer", lambda self, update: True))
     stack.enter_context(patch.object(Partition, "update", update_always))
     return stack
+
+
+@BUGS.plant("the leader epoch of a fetch is not checked", 0)
+def _unchecked_fetches() -> AbstractContextManager[object]:
+    return patch.object(Partition, "check_epoch", lambda self, epoch: ErrorCode.NONE)
 
 
 @BUGS.plant("the controller accepts ISR changes of former leaders", 100)

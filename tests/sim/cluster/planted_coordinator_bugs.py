@@ -22,6 +22,8 @@ from penstock.storage.producer.state_manager import ProducerStateManager
 from tests.sim.cluster.bug_registry import BugRegistry
 
 BUGS: Final = BugRegistry()
+_MARKER: Final = 99
+"""Stands for the transaction version of a marker that is not checked."""
 
 # --- markers
 
@@ -56,6 +58,28 @@ def _accepted_zombies() -> AbstractContextManager[object]:
         (ProducerStateManager, "refuse_old_epoch"),
     ):
         stack.enter_context(patch.object(owner, check, lambda *arguments: None))
+    return stack
+
+
+@BUGS.plant("markers of earlier transactions and of former coordinators are accepted", 0)
+def _unchecked_markers() -> AbstractContextManager[object]:
+    append_marker = ProducerAppendInfo._append_marker
+    check_producer_epoch = ProducerAppendInfo._check_producer_epoch
+
+    def check_data(self: ProducerAppendInfo, epoch: int, offset: int, version: int) -> None:
+        if version != _MARKER:
+            check_producer_epoch(self, epoch, offset, version)
+
+    def append(self: ProducerAppendInfo, header: Any, marker: Any, _: int) -> CompletedTxn | None:
+        return append_marker(self, header, marker, _MARKER)
+
+    stack = ExitStack()
+    for name, check in (
+        ("_append_marker", append),
+        ("_check_producer_epoch", check_data),
+        ("_check_coordinator_epoch", lambda *arguments: None),
+    ):
+        stack.enter_context(patch.object(ProducerAppendInfo, name, check))
     return stack
 
 
