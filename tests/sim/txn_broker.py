@@ -34,6 +34,7 @@ from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_channel import ResultListener
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
+from penstock.broker.metadata.eligible_leader_replicas import EligibleLeaderReplicas
 from penstock.broker.metadata.features import (
     NEW_CLUSTER_FEATURES,
     SUPPORTED_FEATURES,
@@ -290,6 +291,7 @@ class SimBroker:
             controller=controller,
             controller_api=controller_api,
             controller_requests=ControllerRequests(self._metadata, replicas, self._store, workers),
+            eligible_leader_replicas=EligibleLeaderReplicas(config, image, self._store, workers),
             topic_creator=TopicCreator(
                 config, image, controller_client, clock, is_single_node=True
             ),

@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.client.admin.admin import Admin
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsTopicRequest,
+)
 from tests.support.broker.faults import watching
 from tests.support.broker.simulated_followers import PendingProduce
+from tests.support.client.cli import Cli
 from tests.support.cluster.brokers import RunningCluster, running_cluster
 from tests.support.protocol.requests import (
     batch_of,
@@ -87,6 +93,36 @@ def test_a_follower_leaves_the_isr_and_returns(cluster: RunningCluster) -> None:
         cluster.wait_until(lambda: isr_of(cluster, 0, "t") == {0, 1, 2}, "the ISR grows")
         assert PendingProduce(client, "t", b"c").result().error_code == 0
     cluster.wait_until(lambda: high_watermark(cluster, 2, "t") == 3, "it has caught up")
+
+
+def test_eligible_leader_replicas_are_shown_to_clients(cluster: RunningCluster) -> None:
+    """KIP-966: by every broker, although only the controller decides about them."""
+    cluster.create_topic("t", (0, 1), (0, 2))
+    cluster.stop(1)
+    cluster.wait_until(lambda: isr_of(cluster, 2, "t") == {0}, "the ISR shrinks")
+
+    def described(broker_id: int) -> list[tuple[list[int], list[int]]]:
+        request = DescribeTopicPartitionsRequest([DescribeTopicPartitionsTopicRequest("t")])
+        with cluster.connect(broker_id) as client:
+            (topic,) = client.request(request, 0).topics
+        return [(p.eligible_leader_replicas, p.last_known_elr) for p in topic.partitions]
+
+    for broker_id in (0, 2):
+        assert described(broker_id) == [([1], []), ([], [])], broker_id
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        partitions = admin.describe_topics(["t"])["t"].partitions
+        assert [p.eligible_leader_replicas for p in partitions] == [(1,), ()]
+    table = Cli(cluster.bootstrap_servers)("topic", "describe", "t").output
+    assert [line.split() for line in table.splitlines()][-2:] == [
+        ["0", "0", "0,1", "0", "1", "-"],
+        ["1", "0", "0,2", "0,2", "-", "-"],
+    ]
+    cluster.start(1)
+    cluster.wait_until(lambda: isr_of(cluster, 2, "t") == {0, 1}, "the ISR grows")
+    cluster.wait_until(
+        lambda: all(described(broker_id) == [([], [])] * 2 for broker_id in cluster.brokers),
+        "there are none",
+    )
 
 
 def test_another_broker_leads_with_all_committed_records(cluster: RunningCluster) -> None:

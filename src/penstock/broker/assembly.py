@@ -36,6 +36,7 @@ from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
+from penstock.broker.metadata.eligible_leader_replicas import EligibleLeaderReplicas
 from penstock.broker.metadata.leader_rebalancer import LeaderRebalancer
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
@@ -189,6 +190,7 @@ class BrokerAssembly:
             controller=controller,
             controller_api=controller_api,
             controller_requests=self.controller_requests,
+            eligible_leader_replicas=EligibleLeaderReplicas(config, image, self._store, workers),
             topic_creator=TopicCreator(
                 config,
                 image,

@@ -17,6 +17,7 @@ from penstock.broker.expiry_timer import ExpiryTimer
 from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
+from penstock.broker.metadata.eligible_leader_replicas import EligibleLeaderReplicas
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.pacer import Pacer
@@ -48,6 +49,7 @@ class Broker:
     controller: ControllerHost
     controller_api: ControllerApi
     controller_requests: ControllerRequests
+    eligible_leader_replicas: EligibleLeaderReplicas
     topic_creator: TopicCreator
     logs: LogManager
     replicas: ReplicaManager

@@ -61,7 +61,7 @@ def _accepted_zombies() -> AbstractContextManager[object]:
     return stack
 
 
-@BUGS.plant("markers of earlier transactions and of former coordinators are accepted", 0)
+@BUGS.plant("markers of earlier transactions and of former coordinators are accepted", 7)
 def _unchecked_markers() -> AbstractContextManager[object]:
     append_marker = ProducerAppendInfo._append_marker
     check_producer_epoch = ProducerAppendInfo._check_producer_epoch
@@ -83,7 +83,7 @@ def _unchecked_markers() -> AbstractContextManager[object]:
     return stack
 
 
-@BUGS.plant("a follower forgets which transactions were aborted", 6)
+@BUGS.plant("a follower forgets which transactions were aborted", 0)
 def _forgotten_aborts() -> AbstractContextManager[object]:
     append_marker = ProducerAppendInfo._append_marker
 
@@ -133,17 +133,17 @@ def _respond_early(
     return stack
 
 
-@BUGS.plant("offsets are committed before they are replicated", 26)
+@BUGS.plant("offsets are committed before they are replicated", 3)
 def _early_offsets() -> AbstractContextManager[object]:
     return _respond_early(GroupCoordinator)
 
 
-@BUGS.plant("transactions are prepared before that is replicated", 65)
+@BUGS.plant("transactions are prepared before that is replicated", 19)
 def _early_transactions() -> AbstractContextManager[object]:
     return _respond_early(TransactionCoordinator)
 
 
-@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 56)
+@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 18)
 def _kept_shards() -> AbstractContextManager[object]:
     changed = CoordinatorHost.leaderships_changed
 

@@ -1,9 +1,16 @@
-"""DescribeTopicPartitions (75), version 0: returns topics in pages of a number of partitions."""
+"""DescribeTopicPartitions (75), version 0: returns topics in pages of a number of partitions.
 
+Eligible leader replicas (KIP-966) are those that the controller has stored; null if the store could
+not be read. The last known ones are not kept: there are none.
+"""
+
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata.eligible_leader_replicas import EligibleLeaderReplicas
 from penstock.broker.metadata.reachability import leader_error, offline_replicas, reachable_brokers
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.request import HandlerResult, Request, Response
@@ -28,6 +35,7 @@ class Context:
     pacer: Pacer
     config: BrokerConfig
     image: ClusterImage
+    eligible_leader_replicas: EligibleLeaderReplicas
     authorizer: RequestAuthorizer
 
 
@@ -39,7 +47,7 @@ def handle(
 
 def _steps(
     context: Context, request: Request, body: DescribeTopicPartitionsRequest
-) -> Steps[Response]:
+) -> Steps[Response | Coroutine[Any, Any, Response]]:
     cursor = body.cursor
     named = {topic.name for topic in body.topics}
     if cursor is not None and (
@@ -80,6 +88,33 @@ def _steps(
         if after < len(context.image.topics[name].assignments):
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, after)
             break
+    reduced = _reduced_partitions(context, response)
+    return _add_eligible_leader_replicas(context, response, reduced) if reduced else response
+
+
+def _reduced_partitions(
+    context: Context, response: DescribeTopicPartitionsResponse
+) -> dict[TopicPartition, DescribeTopicPartitionsResponsePartition]:
+    """Returns the partitions that may have eligible leader replicas."""
+    may_have = context.eligible_leader_replicas.may_have
+    return {
+        TopicPartition(topic.name, partition.partition_index): partition
+        for topic in response.topics
+        if topic.name is not None
+        for partition in topic.partitions
+        if may_have(topic.name, len(partition.isr_nodes), len(partition.replica_nodes))
+    }
+
+
+async def _add_eligible_leader_replicas(
+    context: Context,
+    response: DescribeTopicPartitionsResponse,
+    partitions: dict[TopicPartition, DescribeTopicPartitionsResponsePartition],
+) -> Response:
+    known = await context.eligible_leader_replicas.read(partitions)
+    for key, partition in partitions.items():
+        replicas = known.get(key)
+        partition.eligible_leader_replicas = None if replicas is None else list(replicas)
     return response
 
 

@@ -1,6 +1,7 @@
 """The rules that the broker's settings give to the controller's commands about topics."""
 
 import random
+from functools import partial
 from uuid import uuid4
 
 from penstock.broker.config.broker_config import BrokerConfig
@@ -31,13 +32,14 @@ def random_start() -> PlacementStart:
     return PlacementStart(random.randrange(1 << 16), random.randrange(1 << 16))
 
 
+def min_insync_replicas(config: BrokerConfig, image: ClusterImage, topic: str) -> int:
+    """Returns `min.insync.replicas` of a topic."""
+    value = effective_value(config, image.config("topics", topic), "min.insync.replicas")
+    return value if isinstance(value, int) else 1
+
+
 def election_rules(config: BrokerConfig, image: ClusterImage) -> ElectionRules:
     """Returns the settings of topics that elections depend on, as they are now."""
-
-    def min_insync_replicas(topic: str) -> int:
-        value = effective_value(config, image.config("topics", topic), "min.insync.replicas")
-        return value if isinstance(value, int) else 1
-
     return ElectionRules(
         lambda topic: (
             topic_config(config, image.config("topics", topic)).unclean_leader_election_enable
@@ -45,5 +47,5 @@ def election_rules(config: BrokerConfig, image: ClusterImage) -> ElectionRules:
         unreliable=frozenset(
             broker.broker_id for broker in image.brokers.values() if not broker.reports_losses
         ),
-        min_insync_replicas=min_insync_replicas,
+        min_insync_replicas=partial(min_insync_replicas, config, image),
     )

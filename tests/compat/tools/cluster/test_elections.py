@@ -56,6 +56,8 @@ def test_partitions_are_shown_and_led_as_brokers_end_and_return(
         at_min_isr={*wide, "pair-0", "alone-0"},
         unavailable={"alone-0"},
     )
+    described = shell("topics", "--describe", "--topic", "strict").lines[-1]
+    assert "\tIsr: 2\tElr: 1\tLastKnownElr:" in described
     view.wait_until(lambda: view.leaders("wide")[0] not in (None, 1), "another leader")
     refused = shell.attempt(
         "leader-election", "--election-type", "preferred", "--topic", "wide", "--partition", "0"
