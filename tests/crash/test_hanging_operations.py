@@ -144,7 +144,7 @@ def test_a_slow_creation_is_not_given_up() -> None:
     async def work(broker: SimulatedBroker) -> None:
         hang(machine, "/[ab]/slow-*", "sync_directory")
         started = asyncio.get_running_loop().time()
-        creation = asyncio.create_task(broker.create_topic("slow", 4))
+        creation = asyncio.create_task(broker.create_topic("slow", 4 * PARTITIONS))
         while not creation.done():
             await asyncio.sleep(3)
             assert machine.loop is not None

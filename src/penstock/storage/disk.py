@@ -205,6 +205,26 @@ def write_file(disk: Disk, path: str, data: bytes, *, sync: bool = True) -> None
         file.close()
 
 
+def write_temporary(disk: Disk, path: str, data: bytes) -> None:
+    """Writes the content that `replace_by_temporary` gives to a file, unsynced."""
+    write_file(disk, path + ".tmp", data, sync=False)
+
+
+def replace_by_temporary(disk: Disk, path: str) -> None:
+    """Replaces a file by its `write_temporary`; a sync of the directory must follow.
+
+    A crash leaves the old or the new content. Many files are replaced faster in two passes: file
+    systems with a journal make all of them durable with the first sync.
+    """
+    temporary = path + ".tmp"
+    file = disk.open(temporary)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+
+
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
     """Replaces a small file atomically: a crash leaves the old or the new content."""
     temporary = path + ".tmp"

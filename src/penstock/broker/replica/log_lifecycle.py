@@ -33,6 +33,8 @@ DELETION_S = 30.0
 _HANGING_DELETION_S = 1.0
 """The same, in a directory that hangs already."""
 _CHECK_S = 0.5
+_SYNC_THREADS = 3
+"""Threads of a directory that sync the files of new logs; flushes of records have another one."""
 
 
 class Deletion(NamedTuple):
@@ -98,13 +100,12 @@ class LogLifecycle:
 
     async def _create(self, creation: DirCreation) -> None:
         """Runs a creation until it has ended, or has made no progress for too long."""
-        pool = self._workers.flush_pool(creation.log_dir.path)
-        running = asyncio.ensure_future(self._workers.run(pool, creation.run))
-        created_logs, unchanged_s = 0, 0.0
+        running = asyncio.ensure_future(self._run_steps(creation))
+        progress, unchanged_s = 0, 0.0
         while not running.done() and unchanged_s < CREATION_STALL_S:
             await asyncio.wait([running], timeout=_CHECK_S)
-            previous, created_logs = created_logs, len(creation.created_logs)
-            unchanged_s = 0.0 if created_logs > previous else unchanged_s + _CHECK_S
+            previous, progress = progress, creation.progress
+            unchanged_s = 0.0 if progress > previous else unchanged_s + _CHECK_S
         if running.done():
             running.result()
             return
@@ -118,6 +119,14 @@ class LogLifecycle:
         removal = asyncio.create_task(self._remove_abandoned(creation, running))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
+
+    async def _run_steps(self, creation: DirCreation) -> None:
+        pool = self._workers.flush_pool(creation.log_dir.path)
+        await self._workers.run(pool, creation.write)
+        await asyncio.gather(
+            *(self._workers.run(pool, sync) for sync in creation.syncs(_SYNC_THREADS))
+        )
+        await self._workers.run(pool, creation.complete)
 
     async def _remove_abandoned(
         self, creation: DirCreation, running: "asyncio.Future[None]"

@@ -27,7 +27,7 @@ from penstock.core.java_properties import (
     format_properties,
     parse_properties,
 )
-from penstock.storage.disk import Disk, replace_file
+from penstock.storage.disk import Disk, replace_file, write_temporary
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
@@ -315,9 +315,10 @@ def load_partition_metadata(disk: Disk, directory: str) -> PartitionMetadata | N
     return decode_partition_metadata(disk.read_file(path), path) if disk.exists(path) else None
 
 
-def store_partition_metadata(disk: Disk, directory: str, topic_id: UUID) -> None:
+def write_partition_metadata(disk: Disk, directory: str, topic_id: UUID) -> None:
+    """Writes `partition.metadata` of a new log; call `replace_by_temporary` then."""
     content = encode_partition_metadata(PartitionMetadata(0, topic_id))
-    replace_file(disk, f"{directory}/{PARTITION_METADATA}", content)
+    write_temporary(disk, f"{directory}/{PARTITION_METADATA}", content)
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:

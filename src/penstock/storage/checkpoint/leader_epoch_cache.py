@@ -20,7 +20,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
     encode_leader_epochs,
 )
 from penstock.storage.checkpoint.latest_files import FileWrite, LatestFiles
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, write_temporary
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class LeaderEpochCache:
         self.directory = directory
         self.is_stale = False
         """Whether the file must be written with the next flush."""
+        self._disk = disk
         self._file = LatestFiles(disk)
         self._entries: list[EpochEntry] = []
         if disk.exists(self.path):
@@ -96,6 +97,14 @@ class LeaderEpochCache:
         """Adds an epoch like `assign`, but the next flush of the log makes it durable."""
         if self._put(EpochEntry(epoch, start_offset)):
             self.is_stale = True
+
+    def create_unsynced(self, epoch: int) -> None:
+        """Writes the file of a new log, whose records begin in `epoch`.
+
+        Call `replace_by_temporary` then.
+        """
+        self._put(EpochEntry(epoch, 0))
+        write_temporary(self._disk, self.path, encode_leader_epochs(self._entries))
 
     def begin_write(self) -> FileWrite:
         """Returns the write of the current entries, for any thread."""

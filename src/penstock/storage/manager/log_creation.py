@@ -1,13 +1,16 @@
 """Creation of many logs at a time, with the blocking I/O on worker threads.
 
 The directory of a log, its topic id and its first leader epoch must be durable before the first
-record. `LogManager.begin_create` chooses the log directories, `DirCreation.run` creates the logs of
-one of them on any thread, `LogManager.finish_create` adds them. If a log directory has no room for
-all of its new logs, it gets none of them.
+record. `LogManager.begin_create` chooses the log directories, `DirCreation` creates the logs of one
+of them on worker threads, `LogManager.finish_create` adds them. The files of all logs are written
+before the first of them is synced: a file system with a journal commits everything that was written
+with one sync, and the others are then cheap. If a log directory has no room for all of its new
+logs, it gets none of them.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.core.errors import KafkaError, KafkaStorageError
@@ -65,37 +68,72 @@ class DirCreation:
         self.hang: KafkaStorageError | None = None
         """Why the creation was given up, although a thread may still run it."""
         self.checkpoint = checkpoint
+        self.progress = 0
+        """Rises with each step of a log."""
         self._disk = disk
 
     def run(self) -> None:
-        """Creates the logs, on any thread; an error is kept for `finish_create`."""
+        """Creates the logs on this thread; an error is kept for `finish_create`."""
+        self.write()
+        for sync in self.syncs(1):
+            sync()
+        self.complete()
+
+    def write(self) -> None:
+        """Writes the files of all logs, on any thread; the first step."""
         if self.hang is not None:
             return  # no thread was free until now
-        try:
-            self._create_all()
-        except Exception as error:  # noqa: BLE001 - it takes the log directory offline
-            self.error = error
+        if self.checkpoint is not None:
+            self.checkpoint.run()
+            self.error = self.checkpoint.error
+        self._for_each(self._write, self.new_logs)
+
+    def syncs(self, count: int) -> list[Callable[[], None]]:
+        """Returns `count` tasks that make the logs durable, the second step.
+
+        They may run at the same time, so that the file system commits several syncs together.
+        """
+        return [partial(self._sync_all, self.new_logs[start::count]) for start in range(count)]
+
+    def complete(self) -> None:
+        """Makes the names of the logs durable, or removes them after an error: the last step."""
+        if self.error is None and self.hang is None:
+            try:
+                self._disk.sync_directory(self.log_dir.path)
+            except Exception as error:  # noqa: BLE001 - it takes the log directory offline
+                self.error = error
         if self.error is not None:
             self.remove_created()
 
-    def _create_all(self) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.run()
-            if self.checkpoint.error is not None:
-                raise self.checkpoint.error
-        for new_log in self.new_logs:
-            if self.hang is not None:
-                return
-            self.first_failure = new_log.partition
-            self._create(new_log)
-        self.first_failure = None
-        self._disk.sync_directory(self.log_dir.path)
+    def _sync_all(self, new_logs: Sequence[NewLog]) -> None:
+        # In two passes: the second one needs no other commit of the file system than the first
+        # of its syncs.
+        self._for_each(self._replace_files, new_logs)
+        self._for_each(self._sync_directory, new_logs)
 
-    def _create(self, new_log: NewLog) -> None:
+    def _for_each(self, step: Callable[[NewLog], None], new_logs: Sequence[NewLog]) -> None:
+        """Stops at the first error, also of another thread, or when the creation is given up."""
+        for new_log in new_logs:
+            if self.hang is not None or self.error is not None:
+                return
+            try:
+                step(new_log)
+            except Exception as error:  # noqa: BLE001 - it takes the log directory offline
+                self.error = error
+                self.first_failure = new_log.partition
+            self.progress += 1
+
+    def _write(self, new_log: NewLog) -> None:
         log = self.log_dir.create_unsynced(new_log.partition, new_log.config, new_log.topic_id)
         self.created_logs[new_log.partition] = log
         if new_log.leader_epoch is not None:
-            log.epochs.assign(new_log.leader_epoch, log.log_end_offset)
+            log.epochs.create_unsynced(new_log.leader_epoch)
+
+    def _replace_files(self, new_log: NewLog) -> None:
+        self.log_dir.replace_created_files(self.created_logs[new_log.partition])
+
+    def _sync_directory(self, new_log: NewLog) -> None:
+        self._disk.sync_directory(self.created_logs[new_log.partition].directory)
 
     def remove_created(self) -> None:
         """Removes what was created, on any thread, so that the logs can be created later."""

@@ -15,6 +15,7 @@ from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import (
     CLEANER_OFFSET_CHECKPOINT,
+    PARTITION_METADATA,
     CorruptCheckpointError,
     has_clean_shutdown,
     has_failed_marker,
@@ -23,10 +24,10 @@ from penstock.storage.checkpoint.checkpoint_files import (
     remove_failed_marker,
     store_clean_shutdown,
     store_failed_marker,
-    store_partition_metadata,
+    write_partition_metadata,
 )
 from penstock.storage.checkpoint.latest_files import FileWrite
-from penstock.storage.disk import Disk, Lock
+from penstock.storage.disk import Disk, Lock, replace_by_temporary
 from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.file_names import (
     deleted_directory_name,
@@ -328,6 +329,7 @@ class LogDir:
         self.require_online()
         try:
             log = self.create_unsynced(partition, config, topic_id)
+            self.sync_created(log)
             self._disk.sync_directory(self.path)
         except OSError as error:
             if is_lack_of_room(error):
@@ -345,17 +347,32 @@ class LogDir:
         name: str | None = None,
         log_start_offset: int = 0,
     ) -> Log:
-        """Returns an empty log whose directory is not durable yet. May run on another thread."""
+        """Returns an empty log of which nothing is durable yet. May run on another thread.
+
+        Before it gets a record, `sync_created` and a sync of this directory must have returned.
+        """
         path = self._path(name or str(partition))
         self._disk.make_directory(path)
         if topic_id is not None:
-            # Before any record: records without a topic id could be attributed to another topic.
-            store_partition_metadata(self._disk, path, topic_id)
-        log = self._load_log(
+            write_partition_metadata(self._disk, path, topic_id)
+        return self._load_log(
             partition, config, topic_id=topic_id, name=name, log_start_offset=log_start_offset
         )
-        self._disk.sync_directory(path)
-        return log
+
+    def sync_created(self, log: Log) -> None:
+        """Makes the files of a new log durable. May run on another thread.
+
+        Records without a topic id could be attributed to another topic, so it comes before them.
+        """
+        self.replace_created_files(log)
+        self._disk.sync_directory(log.directory)
+
+    def replace_created_files(self, log: Log) -> None:
+        """The first half of `sync_created`; a sync of the log's directory is the other."""
+        if log.topic_id is not None:
+            replace_by_temporary(self._disk, f"{log.directory}/{PARTITION_METADATA}")
+        if log.epochs.latest_entry is not None:
+            replace_by_temporary(self._disk, log.epochs.path)
 
     # --- moves into this directory
 
@@ -372,6 +389,7 @@ class LogDir:
         log = self.create_unsynced(
             partition, config, topic_id, name=name, log_start_offset=log_start_offset
         )
+        self.sync_created(log)
         log.guard.on_failure = lambda error: None
         self._disk.sync_directory(self.path)
         return log

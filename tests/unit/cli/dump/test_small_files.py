@@ -9,15 +9,16 @@ import pytest
 from penstock.core.ids import TopicPartition
 from penstock.records.record import Record
 from penstock.storage.checkpoint.checkpoint_files import (
+    PARTITION_METADATA,
     EpochEntry,
     MetaProperties,
     encode_clean_shutdown,
     encode_leader_epochs,
     encode_meta_properties,
     encode_offsets,
-    store_partition_metadata,
+    write_partition_metadata,
 )
-from penstock.storage.disk import OsDisk
+from penstock.storage.disk import OsDisk, replace_by_temporary
 from tests.support.storage.written_log import EPOCH, NOW_MS, WrittenLog, dump_items, of_kind
 
 TOPIC_ID = UUID(bytes=bytes(range(16)))
@@ -80,7 +81,8 @@ def test_leader_epochs_that_do_not_rise_are_a_problem(tmp_path: Path) -> None:
 
 
 def test_partition_metadata(tmp_path: Path) -> None:
-    store_partition_metadata(OsDisk(), str(tmp_path), TOPIC_ID)
+    write_partition_metadata(OsDisk(), str(tmp_path), TOPIC_ID)
+    replace_by_temporary(OsDisk(), f"{tmp_path}/{PARTITION_METADATA}")
     assert entries(tmp_path / "partition.metadata") == [
         {"version": 0, "topic_id": "AAECAwQFBgcICQoLDA0ODw"}
     ]

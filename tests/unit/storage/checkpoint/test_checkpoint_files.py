@@ -17,7 +17,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
     MetaProperties,
     PartitionMetadata,
 )
-from penstock.storage.disk import replace_file
+from penstock.storage.disk import replace_by_temporary, replace_file
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
 OFFSETS = {
@@ -237,7 +237,9 @@ def test_partition_metadata_is_written_and_read_as_kafka_does() -> None:
     assert checkpoint_files.decode_partition_metadata(later, "f") == (9, TOPIC_ID)
     disk = CrashDisk()
     assert checkpoint_files.load_partition_metadata(disk, "/") is None
-    checkpoint_files.store_partition_metadata(disk, "/", TOPIC_ID)
+    checkpoint_files.write_partition_metadata(disk, "/", TOPIC_ID)
+    assert checkpoint_files.load_partition_metadata(disk, "/") is None
+    replace_by_temporary(disk, f"//{checkpoint_files.PARTITION_METADATA}")
     assert checkpoint_files.load_partition_metadata(disk, "/") == metadata
 
 

@@ -2,7 +2,9 @@
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -15,10 +17,23 @@ from penstock.storage.manager.log_creation import NewLog
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoLogDirs
 from tests.support.clock import ManualClock
+from tests.support.storage.crash_disk import CrashDisk, CrashMode, Fault, SimulatedCrash
 from tests.support.storage.logs import filler, offsets
 
 ID = UUID("5c8f2f5e-7d9b-4f0a-9d0e-0a1b2c3d4e5f")
 OTHER_ID = UUID("11111111-2222-3333-4444-555555555555")
+
+
+class RecordingDisk(CrashDisk):
+    """Records the names of its operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def step(self, operation: str, path: str) -> Fault | None:
+        self.calls.append(operation)
+        return super().step(operation, path)
 
 
 def stopped() -> TwoLogDirs:
@@ -112,6 +127,56 @@ class TestCreation:
         manager.startup(lambda topic: SMALL, node_id=1)
         assert [offsets(log) for log in manager] == [[0]] * 10
         manager.shutdown()
+
+    def test_everything_is_written_before_the_first_sync(self) -> None:
+        """A file system with a journal then commits all of it with one sync."""
+        disk = RecordingDisk()
+        manager = LogManager(disk, [A], ManualClock())
+        manager.startup(lambda topic: SMALL, node_id=1)
+        count = 20
+        creation = manager.begin_create(
+            [NewLog(TopicPartition("t", n), SMALL, ID, 4) for n in range(count)]
+        )
+        disk.calls.clear()
+        creation.run()
+        syncs = [n for n, call in enumerate(disk.calls) if call in ("sync", "sync_directory")]
+        assert not {"write", "create"} & set(disk.calls[syncs[0] :])
+        # The topic id, the leader epoch and the directory of each log, and the log directory.
+        assert len(syncs) == 3 * count + 1
+        manager.finish_create(creation)
+        manager.shutdown()
+
+    @pytest.mark.parametrize("mode", CrashMode)
+    def test_a_crash_at_each_step(self, mode: CrashMode) -> None:
+        """S7: a log is not there, or has its topic id; afterwards all of them can be created."""
+        partitions = [TopicPartition("t", n) for n in range(3)]
+        new_logs = [NewLog(partition, SMALL, ID, 4) for partition in partitions]
+        crash_at, is_complete = 0, False
+        while not is_complete:
+            disk = CrashDisk()
+            manager = LogManager(disk, [A], ManualClock())
+            manager.startup(lambda topic: SMALL, node_id=1)
+            creation = manager.begin_create(new_logs, is_new=True)
+            disk.crash_at = disk.operations + crash_at
+            with suppress(SimulatedCrash):
+                creation.run()
+                is_complete = True
+            disk = disk.image(mode, Random(crash_at))
+            manager = LogManager(disk, [A], ManualClock())
+            manager.startup(lambda topic: SMALL, node_id=1)
+            assert not manager.dirs[0].load_errors
+            assert all(log.topic_id in (None, ID) for log in manager)
+            if is_complete:
+                assert [(log.partition, log.topic_id) for log in manager] == [
+                    (partition, ID) for partition in partitions
+                ]
+            creation = manager.begin_create(new_logs)
+            creation.run()
+            for log in manager.finish_create(creation).values():
+                assert isinstance(log, Log)
+                log.append_as_leader(filler(100), 4)
+            manager.shutdown()
+            crash_at += 1
 
     def test_an_existing_log_is_returned(self) -> None:
         broker = TwoLogDirs()
