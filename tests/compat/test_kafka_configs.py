@@ -47,6 +47,7 @@ OWN_SETTINGS = frozenset(
         "message.max.decompressed.bytes",
         "metadata.store.socket",
         "request.memory.max.bytes",
+        "controller.queue.max.requests",
         "socket.request.max.elements",
     )
 )

@@ -32,6 +32,7 @@ from penstock.broker.metadata.active_controller import (
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_context import BrokerControllerContext
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_queue import ControllerQueue
 from penstock.broker.metadata.log_recovery import recover_metadata
 from penstock.broker.metadata.registration import BrokerRegistration
 from penstock.broker.pacer import Pacer
@@ -208,7 +209,12 @@ class App:
         closing.callback(store.close)
         self._metadata = BrokerMetadata(self._image, self._pacer)
         self._controller = ControllerHost(
-            self._metadata, store, self._workers, self._new_controller, self._claim_controller
+            self._metadata,
+            store,
+            self._workers,
+            self._new_controller,
+            self._claim_controller,
+            ControllerQueue(lambda: self._config.int("controller.queue.max.requests")),
         )
         self._registration = BrokerRegistration(
             self._config, self._controller, store, self._workers, self._clock

@@ -13,7 +13,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from penstock.broker.broker import Broker
-from penstock.broker.errors import CloseConnectionError, error_response, truncate_error_messages
+from penstock.broker.errors import (
+    ClientLeftError,
+    CloseConnectionError,
+    error_response,
+    truncate_error_messages,
+)
 from penstock.broker.handlers.table import Handler
 from penstock.broker.replica.fast_produce import VERSIONS as FAST_PRODUCE_VERSIONS
 from penstock.broker.replica.fast_produce import FastProduce
@@ -444,6 +449,9 @@ class Dispatcher:
         """Responds with an exception of a handler, or closes the connection if it cannot."""
         if isinstance(error, CloseConnectionError):
             connection.close(str(error))
+            return
+        if isinstance(error, ClientLeftError):
+            pending.skip()
             return
         if not isinstance(error, KafkaError):
             self._log_bug("the request failed", request, error)

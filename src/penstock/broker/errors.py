@@ -16,6 +16,10 @@ class CloseConnectionError(Exception):
     """The connection must be closed without a response; the text is the reason for the log."""
 
 
+class ClientLeftError(Exception):
+    """The client has closed its connection: the request is dropped without a response."""
+
+
 def error_response(api_key: ApiKey, version: int, error: BaseException) -> Message | None:
     """Returns a response that has only this error; None if this version has no top-level error.
 

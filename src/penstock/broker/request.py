@@ -36,6 +36,9 @@ class Session:
     """The state of the SASL login; None on a listener without SASL."""
     close_callbacks: set[Callable[[], None]] = field(default_factory=set)
     """Called when the connection has closed, for requests that wait in a purgatory."""
+    has_left: Callable[[], bool] = lambda: False
+    """Returns whether the client has closed its end, although the connection may not be closed:
+    requests that it sent before are still handled."""
     number: int = field(default_factory=_next_number)
     """Higher for connections that were accepted later."""
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import describe_topic
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_queue import throttle_ms
 from penstock.broker.metadata.topic_creator import create_if_room
 from penstock.broker.metadata.topic_rules import new_topic_rules
 from penstock.broker.pacer import Pacer
@@ -64,15 +65,17 @@ async def handle(context: Context, request: Request, body: CreateTopicsRequest) 
     try:
         response, storage_errors = await create_if_room(
             context.controller,
+            request,
             allowed,
             lambda image, topics: create_topics(image, replace(body, topics=topics), rules),
         )
     except KafkaError as error:
         return CreateTopicsResponse(
+            throttle_ms(error),
             topics=[
                 CreatableTopicResult(topic.name, error_code=error.code, error_message=error.message)
                 for topic in body.topics
-            ]
+            ],
         )
     for name, storage_error in storage_errors.items():
         errors[name] = CreatableTopicResult(

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_queue import throttle_ms
 from penstock.broker.pacer import Pacer
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
@@ -56,14 +57,16 @@ async def handle(context: Context, request: Request, body: DeleteTopicsRequest) 
             )
     try:
         response = await context.controller.run(
-            lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[]))
+            lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[])),
+            request,
         )
     except KafkaError as error:
         return DeleteTopicsResponse(
+            throttle_ms(error),
             responses=[
                 DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message)
                 for topic in topics
-            ]
+            ],
         )
     await context.replicas.wait_for_deletions(
         {result.name for result in response.responses if result.name is not None}

@@ -50,7 +50,11 @@ async def handle(context: Context, request: Request, body: CreateAclsRequest) ->
             continue
         bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
         results.append(AclCreationResult())
-    await context.controller.write(
-        lambda image: ControllerResult(create_acls(image, bindings), None)
-    )
+    try:
+        await context.controller.write(
+            lambda image: ControllerResult(create_acls(image, bindings), None), request
+        )
+    except KafkaError as error:
+        failure = AclCreationResult(error.code, error.message)
+        results = [result if result.error_code else failure for result in results]
     return CreateAclsResponse(results=results)

@@ -49,7 +49,11 @@ async def handle(context: Context, request: Request, body: DeleteAclsRequest) ->
             delete_acls(image, bindings), DeleteAclsResponse(filter_results=results)
         )
 
-    return await context.controller.write(decide)
+    try:
+        return await context.controller.write(decide, request)
+    except KafkaError as error:
+        failure = DeleteAclsFilterResult(error.code, error.message)
+        return DeleteAclsResponse(filter_results=[failure for _ in body.filters])
 
 
 def _matching_acls(

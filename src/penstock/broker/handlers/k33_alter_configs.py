@@ -17,6 +17,7 @@ from penstock.broker.metadata.config_resources import (
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
 from penstock.controller.configs import alter_configs
+from penstock.core.errors import KafkaError, drop_traceback
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -33,7 +34,14 @@ async def handle(context: Context, request: Request, body: AlterConfigsRequest) 
     allowed, errors = await check_alterations(context, request.session, body.resources)
     altered = replace(body, resources=[resource for _, resource in allowed])
     rules = config_rules(context)
-    response = await context.controller.write(lambda image: alter_configs(image, altered, rules))
+    try:
+        response = await context.controller.write(
+            lambda image: alter_configs(image, altered, rules), request
+        )
+    except KafkaError as failure:
+        failed = [(item.resource_type, item.resource_name) for item in altered.resources]
+        errors.update(dict.fromkeys(failed, drop_traceback(failure)))
+        response = AlterConfigsResponse()
     results = {
         (result.resource_type, result.resource_name): result for result in response.responses
     }

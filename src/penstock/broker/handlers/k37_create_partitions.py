@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_queue import throttle_ms
 from penstock.broker.metadata.topic_creator import create_if_room
 from penstock.broker.metadata.topic_rules import random_start
 from penstock.broker.pacer import Pacer
@@ -55,15 +56,17 @@ async def handle(context: Context, request: Request, body: CreatePartitionsReque
     try:
         response, storage_errors = await create_if_room(
             context.controller,
+            request,
             allowed,
             lambda image, topics: create_partitions(image, replace(body, topics=topics), start),
         )
     except KafkaError as error:
         return CreatePartitionsResponse(
+            throttle_ms(error),
             results=[
                 CreatePartitionsTopicResult(topic.name, error.code, error.message)
                 for topic in body.topics
-            ]
+            ],
         )
     errors += [
         CreatePartitionsTopicResult(name, error.code, error.message)

@@ -28,7 +28,7 @@ async def handle(context: Context, request: Request, body: ElectLeadersRequest) 
     try:
         context.authorizer.require(request.session, AclOperation.ALTER)
         return await context.controller.run_election(
-            lambda image, rules: elect_leaders(image, body, rules)
+            lambda image, rules: elect_leaders(image, body, rules), request
         )
     except KafkaError as error:
         return ElectLeadersResponse(

@@ -52,9 +52,14 @@ async def handle(
             errors[key] = drop_traceback(failure)
     altered = replace(body, resources=stored)
     rules = config_rules(context)
-    response = await context.controller.write(
-        lambda image: incremental_alter_configs(image, altered, rules)
-    )
+    try:
+        response = await context.controller.write(
+            lambda image: incremental_alter_configs(image, altered, rules), request
+        )
+    except KafkaError as failure:
+        failed = [(resource.resource_type, resource.resource_name) for resource in stored]
+        errors.update(dict.fromkeys(failed, drop_traceback(failure)))
+        response = IncrementalAlterConfigsResponse()
     for result in response.responses:
         results[result.resource_type, result.resource_name] = result
     async for key, error in context.pacer.each(errors.items()):

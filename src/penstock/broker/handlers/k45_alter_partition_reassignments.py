@@ -23,5 +23,5 @@ async def handle(
 ) -> Response:
     context.authorizer.require(request.session, AclOperation.ALTER)
     return await context.controller.run_election(
-        lambda image, rules: alter_partition_reassignments(image, body, rules)
+        lambda image, rules: alter_partition_reassignments(image, body, rules), request
     )

@@ -27,5 +27,5 @@ async def handle(
 ) -> Response:
     context.authorizer.require(request.session, AclOperation.DESCRIBE)
     return await context.controller.run(
-        lambda image: ControllerResult([], list_partition_reassignments(image, body))
+        lambda image: ControllerResult([], list_partition_reassignments(image, body)), request
     )

@@ -50,7 +50,10 @@ async def handle(context: Context, request: Request, body: AlterClientQuotasRequ
         changes = [] if body.validate_only else alter_quotas(image, altered)
         return ControllerResult(changes, AlterClientQuotasResponse(entries=results))
 
-    return await context.controller.write(decide)
+    try:
+        return await context.controller.write(decide, request)
+    except KafkaError as error:
+        return AlterClientQuotasResponse(entries=[_result(entry, error) for entry in body.entries])
 
 
 def _result(

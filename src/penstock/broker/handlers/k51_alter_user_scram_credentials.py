@@ -79,7 +79,7 @@ async def handle(
         )
 
     try:
-        return await context.controller.run(decide)
+        return await context.controller.run(decide, request)
     except KafkaError as error:
         return _response(dict.fromkeys(users, error))
 

@@ -18,4 +18,4 @@ class Context:
 
 async def handle(context: Context, request: Request, body: UpdateFeaturesRequest) -> Response:
     context.authorizer.require(request.session, AclOperation.ALTER)
-    return await context.controller.run(lambda image: update_features(image, body))
+    return await context.controller.run(lambda image: update_features(image, body), request)

@@ -23,8 +23,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from penstock.broker.errors import ClientLeftError
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
+from penstock.broker.metadata.controller_queue import ControllerQueue
+from penstock.broker.request import Request
 from penstock.broker.workers import Workers
 from penstock.cluster.store import (
     CommittedChanges,
@@ -70,11 +73,13 @@ class ControllerHost:
         workers: Workers,
         new_controller: Callable[[ClusterImage, int], ActiveController],
         claim: Callable[[ClusterImage], list[Change]],
+        queue: ControllerQueue | None = None,
     ) -> None:
         """`claim` returns the changes that make this broker the controller of an image.
 
         `new_controller` creates the controller from an image and its version in the store.
         """
+        self.queue = ControllerQueue() if queue is None else queue
         self.requirements: list[Requirement] = []
         """Awaited with the changes of a decision before they are committed, such as the creation of
         logs. If one raises a KafkaError, nothing is committed."""
@@ -158,7 +163,7 @@ class ControllerHost:
         """Whether this broker is the controller."""
         return self.active is not None
 
-    async def run(self, decide: Decision[R]) -> R:
+    async def run(self, decide: Decision[R], request: Request | None = None) -> R:
         """Runs a decision of the controller; returns its response once its changes are applied.
 
         `decide` runs on a thread, as it may take long. Nothing changes the image during that time.
@@ -166,6 +171,9 @@ class ControllerHost:
         `requirements`, raises, NOT_CONTROLLER if another broker is the controller,
         `KafkaStorageError` if the store failed, and REQUEST_TIMED_OUT, which clients retry, if
         other brokers changed the same metadata during `MAX_ATTEMPTS` attempts in a row.
+
+        The `request` of a client waits in the `queue`, and raises what `ControllerQueue.enter`
+        does.
         """
 
         async def decide_and_apply() -> R:
@@ -176,10 +184,12 @@ class ControllerHost:
             await self._apply_delivered()
             return response
 
-        return await self._shielded(decide_and_apply)
+        return await self._shielded(decide_and_apply, request)
 
     async def run_election(
-        self, decide: Callable[[ClusterImage, ElectionRules], ControllerResult[R]]
+        self,
+        decide: Callable[[ClusterImage, ElectionRules], ControllerResult[R]],
+        request: Request | None = None,
     ) -> R:
         """Like `run`, for decisions that may elect leaders."""
 
@@ -187,7 +197,7 @@ class ControllerHost:
             assert self.active is not None  # it runs while this broker is the controller
             return decide(image, self.active.rules(image))
 
-        return await self.run(decide_by_rules)
+        return await self.run(decide_by_rules, request)
 
     async def shut_down_broker(
         self, request: ControlledShutdownRequest
@@ -200,7 +210,7 @@ class ControllerHost:
 
         return await self.run(decide)
 
-    async def write(self, decide: Decision[R]) -> R:
+    async def write(self, decide: Decision[R], request: Request | None = None) -> R:
         """Like `run`, but on any broker: for decisions about settings and ACLs only."""
 
         async def decide_and_apply() -> R:
@@ -209,16 +219,34 @@ class ControllerHost:
             await self._apply_delivered()
             return response
 
-        return await self._shielded(decide_and_apply)
+        return await self._shielded(decide_and_apply, request)
 
-    async def _shielded(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Runs `work` with the lock held, to its end even if the caller is cancelled."""
+    async def _shielded(
+        self, work: Callable[[], Coroutine[Any, Any, R]], request: Request | None = None
+    ) -> R:
+        """Runs `work` with the lock held, to its end even if the caller is cancelled.
 
-        async def locked() -> R:
-            async with self._lock:
-                return await work()
+        Raises ClientLeftError if the client of the request leaves before it starts.
+        """
+        if request is None:
+            return await asyncio.shield(self._spawn(self._locked(work)))
+        waiting = self.queue.enter(request)
 
-        return await asyncio.shield(self._spawn(locked()))
+        async def start() -> R:
+            waiting.start()
+            return await work()
+
+        waiting.task = task = self._spawn(self._locked(start))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if waiting.is_dropped:
+                raise ClientLeftError from None
+            raise
+
+    async def _locked(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        async with self._lock:
+            return await work()
 
     async def _decide_as_controller(self, decide: Decision[R]) -> R:
         for _ in range(MAX_ATTEMPTS):

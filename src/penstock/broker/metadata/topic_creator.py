@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.inter_broker.controller_client import ControllerClient
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.request import Request
 from penstock.controller.image import ClusterImage
 from penstock.controller.result import ControllerResult
 from penstock.core.clock import Clock
@@ -50,6 +51,7 @@ T = TypeVar("T", bound=NamedTopic)
 
 async def create_if_room(
     controller: ControllerHost,
+    request: Request,
     topics: Sequence[T],
     decide: Callable[[ClusterImage, list[T]], ControllerResult[R]],
 ) -> tuple[R, dict[str, LogCreationError]]:
@@ -64,7 +66,7 @@ async def create_if_room(
 
     for attempt in range(_MAX_ATTEMPTS):
         try:
-            return await controller.run(decide_on_others), errors
+            return await controller.run(decide_on_others, request), errors
         except LogCreationError as error:
             is_last = attempt == _MAX_ATTEMPTS - 2
             names = {topic.name for topic in topics} if is_last else error.topics
@@ -96,6 +98,8 @@ class TopicCreator:
         self._is_single_node = is_single_node
         self._in_progress: dict[str, asyncio.Task[None]] = {}
         """The topics that are being created: concurrent callers share one request."""
+        self._waiting = 0
+        """Callers of `create` that wait."""
 
     async def create(
         self,
@@ -108,8 +112,15 @@ class TopicCreator:
         """Creates a topic; -1 stands for the broker's default. Raises KafkaError if it cannot.
 
         If another broker is the controller, the image of this one contains the topic a little
-        later.
+        later. Raises LEADER_NOT_AVAILABLE, which clients retry, if too many requests wait.
         """
+        limit = self._config.int("controller.queue.max.requests")
+        if self._waiting >= limit:
+            raise KafkaError(
+                ErrorCode.LEADER_NOT_AVAILABLE,
+                f"controller.queue.max.requests={limit} requests wait for the creation of topics",
+                remedy="retry later, or raise the setting in the broker's settings",
+            )
         task = self._in_progress.get(name)
         if task is None:
             topic = CreatableTopic(
@@ -123,7 +134,11 @@ class TopicCreator:
             task = asyncio.get_running_loop().create_task(self._create(topic))
             self._in_progress[name] = task
             task.add_done_callback(lambda done: self._created(name, done))
-        await asyncio.shield(task)
+        self._waiting += 1
+        try:
+            await asyncio.shield(task)
+        finally:
+            self._waiting -= 1
 
     def _created(self, name: str, task: "asyncio.Task[None]") -> None:
         del self._in_progress[name]

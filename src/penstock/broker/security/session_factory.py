@@ -69,6 +69,7 @@ class SessionFactory:
             peer.host,
             f"{peer.host}:{peer.port}",
             lambda reason: _close_soon(connection, reason),
+            has_left=lambda: connection.has_peer_closed,
         )
         if spec.protocol.sasl:
             session.authenticator = SaslServerAuthenticator(

@@ -270,6 +270,14 @@ class Connection:
         return len(self._pending)
 
     @property
+    def has_peer_closed(self) -> bool:
+        """Whether the peer has closed its end.
+
+        The connection may not be closed yet: what the peer sent before is still to be delivered.
+        """
+        return self._transport.has_peer_closed()
+
+    @property
     def queued(self) -> int:
         """The number of requests that were received and not delivered."""
         return len(self._queued)

@@ -39,6 +39,10 @@ class Transport(Protocol):
         """Closes the socket at once."""
         ...
 
+    def has_peer_closed(self) -> bool:
+        """Returns whether the peer has closed its end, also behind bytes that were not read."""
+        ...
+
 
 class ConnectionOwner(Protocol):
     """Receives the events of a connection. An exception of `received` closes the connection."""
@@ -62,6 +66,8 @@ class _NoTransport:
     def call_later(self, ms: int, callback: Callable[[], None]) -> None: ...
     def finish(self) -> None: ...
     def abort(self) -> None: ...
+    def has_peer_closed(self) -> bool:
+        return True  # a connection has it when it is closed
 
 
 NO_TRANSPORT: Final = _NoTransport()

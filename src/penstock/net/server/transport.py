@@ -7,6 +7,7 @@ import asyncio
 import errno
 import os
 import socket
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -22,11 +23,15 @@ from penstock.net.server.file_ranges import (
 )
 from penstock.net.server.send_queue import MEMORY, FileRange, SendableFile
 
+_IS_LINUX: Final = sys.platform == "linux"
 _MAX_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 """Received or sent in one turn of the loop; then other connections are served."""
 _MAX_SMALL_RANGES: Final = 64 * 1024
 """Bytes of small ranges that are in memory at a time."""
 _LINGER_MS: Final = 2_000
+_TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if _IS_LINUX else None
+_CLOSED_BY_PEER: Final = frozenset((7, 8, 9))
+"""Linux's TCP_CLOSE, TCP_CLOSE_WAIT and TCP_LAST_ACK."""
 _MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
@@ -110,6 +115,15 @@ class PlaintextTransport:
             self._loop.remove_writer(self._fd)
         self._reading = self._writing = False
         self._sock.close()
+
+    def has_peer_closed(self) -> bool:
+        if _TCP_INFO is None:
+            return False
+        try:
+            state = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
+        except OSError:
+            return True
+        return state in _CLOSED_BY_PEER
 
     # --- receiving
 

@@ -22,6 +22,8 @@ socket.request.max.bytes INT H-* 1.. 104857600
     The maximum size of a request; a connection with a larger one is closed.
 socket.request.max.elements INT H-*i 1000.. 100000
     The maximum number of elements in all arrays of a request; a request with more is refused.
+controller.queue.max.requests INT M-*i 1.. 500
+    The maximum number of requests that wait for the controller, half of it for one principal.
 socket.listen.backlog.size INT M-* 1.. 50
     The number of connections that may wait to be accepted.
 socket.connection.setup.timeout.ms LONG M-* . 10000
