@@ -45,6 +45,10 @@ SOCKET_ERRORS: dict[str, tuple[int, ...]] = {
 """The calls of sockets, and the errors that each may have."""
 
 
+_ESTABLISHED = 1
+_CLOSE_WAIT = 8
+
+
 class SocketFault(NamedTuple):
     """An error of the first calls of an operation from call number `at` on."""
 
@@ -335,6 +339,10 @@ class FaultSocket:
 
     def setblocking(self, flag: bool) -> None:
         assert not flag
+
+    def getsockopt(self, *args: object) -> bytes:
+        """Returns the state of a connection, the first byte of TCP_INFO."""
+        return bytes([_CLOSE_WAIT if self._peer is None or self._peer.is_ended else _ESTABLISHED])
 
     def setsockopt(self, *args: object) -> None:
         self._step("configure")

@@ -51,6 +51,9 @@ class FakeWire:
     def finish(self) -> None:
         self.finished = True
 
+    def has_peer_closed(self) -> bool:
+        return False
+
     def abort(self) -> None:
         self.aborted = True
 

@@ -81,6 +81,9 @@ class Simulation:
     def finish(self) -> None:
         self.connection.close("finished", expected=True)
 
+    def has_peer_closed(self) -> bool:
+        return False
+
     def abort(self) -> None:
         self.reading = self.writing = False
 
