@@ -8,19 +8,18 @@ Some of the brokers may be Apache Kafka's.
 """
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
 from penstock.client import Admin
 from penstock.client.admin.model_topics import NewTopic
 from penstock.core.errors import KafkaError
 from tests.support.cluster.zookeeper_server import ZooKeeperServer
+from tests.support.history.broker_process import BrokerProcess, PenstockProcess
 from tests.support.history.kafka_process import KafkaProcess
 from tests.support.history.network import (
     BROKER_PORT,
@@ -28,11 +27,10 @@ from tests.support.history.network import (
     ZOOKEEPER_PORT,
     Network,
 )
-from tests.support.history.process_end import end_process
-
-T = TypeVar("T")
 
 BROKER_IDS = (1, 2, 3)
+LOGIN_PORT = 9094
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 SESSION_TIMEOUT_S = 2.0
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 15.0
@@ -61,67 +59,6 @@ SETTINGS = {
 }
 
 
-class BrokerProcess(Protocol):
-    """A broker process that was started."""
-
-    @property
-    def is_running(self) -> bool: ...
-
-    def wait_until_ready(self) -> bool:
-        """Returns False if the process ends before it is ready."""
-
-    def command(self, text: str) -> None:
-        """Sends a command of the test; one that was killed does not receive it."""
-
-    def send_signal(self, number: signal.Signals) -> None: ...
-
-    def end(self, number: signal.Signals, timeout_s: float = 60.0) -> None:
-        """Ends the process with a signal, or kills it after the timeout."""
-
-
-class PenstockProcess:
-    """A broker whose standard input carries the commands of the test."""
-
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
-        command = [sys.executable, "-m", "tests.support.history.broker_main", *arguments]
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                cwd=Path(__file__).parents[3],
-            )
-        self._is_ready = False
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def wait_until_ready(self) -> bool:
-        assert self._process.stdout is not None
-        self._is_ready = self._is_ready or bool(self._process.stdout.readline())
-        return self._is_ready
-
-    def command(self, text: str) -> None:
-        assert self._process.stdin is not None
-        if not self.is_running:
-            return
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(f"{text}\n".encode())
-            self._process.stdin.flush()
-
-    def send_signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def end(self, number: signal.Signals, timeout_s: float = 60.0) -> None:
-        end_process(self._process, number, timeout_s)
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            with suppress(BrokenPipeError):
-                stream.close()
-
-
 class HistoryCluster:
     """The processes of a cluster. Brokers and ZooKeeper keep their data and addresses."""
 
@@ -131,12 +68,19 @@ class HistoryCluster:
         settings: Mapping[str, str] | None = None,
         bugs: Sequence[str] = (),
         kafka: Collection[int] = (),
+        *,
+        has_logins: bool = False,
     ) -> None:
-        """The brokers in `kafka` are Apache Kafka's. They start first: they set feature levels."""
+        """The brokers in `kafka` are Apache Kafka's. They start first: they set feature levels.
+
+        With `has_logins`, every broker has a listener with SASL too, without a relay.
+        """
         self.directory = directory
         self._settings = {**SETTINGS, **(settings or {})}
         self._bugs = bugs
-        self._kafka = kafka
+        self._has_logins = has_logins
+        self.kafka = set(kafka)
+        """The brokers that are Apache Kafka's; it holds for the next start of each."""
         self._stack = ExitStack()
         self.zookeeper = ZooKeeperServer(directory / "zookeeper")
         self.network = Network(BROKER_IDS, ("127.0.0.1", self.zookeeper.port))
@@ -151,8 +95,8 @@ class HistoryCluster:
             stack.enter_context(self.network)
             stack.callback(self._kill_all)
             self.zookeeper.wait_until_serving()
-            self._launch_all(self._kafka)
-            self._launch_all(set(BROKER_IDS).difference(self._kafka))
+            self._launch_all(self.kafka)
+            self._launch_all(set(BROKER_IDS).difference(self.kafka))
             self._stack = stack.pop_all()
         return self
 
@@ -182,20 +126,23 @@ class HistoryCluster:
     def launch(self, broker_id: int) -> None:
         """Starts a broker's process without waiting for it."""
         host, relay = self.network.address(broker_id), self.network.relay_address(broker_id)
+        logins = f",LOGINS://{host}:{LOGIN_PORT}" if self._has_logins else ""
         settings = {
             "node.id": str(broker_id),
-            "listeners": f"CLIENTS://{host}:{CLIENT_PORT},BROKERS://{host}:{BROKER_PORT}",
+            "listeners": f"CLIENTS://{host}:{CLIENT_PORT},BROKERS://{host}:{BROKER_PORT}{logins}",
             "advertised.listeners": (
-                f"CLIENTS://{relay}:{CLIENT_PORT},BROKERS://{relay}:{BROKER_PORT}"
+                f"CLIENTS://{relay}:{CLIENT_PORT},BROKERS://{relay}:{BROKER_PORT}{logins}"
             ),
-            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+            "listener.security.protocol.map": (
+                "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,LOGINS:SASL_PLAINTEXT"
+            ),
             "inter.broker.listener.name": "BROKERS",
             "log.dirs": str(self.data_directory(broker_id)),
             "zookeeper.connect": f"{relay}:{ZOOKEEPER_PORT}",
             **self._settings,
         }
         log = self.directory / f"broker-{broker_id}.log"
-        if broker_id in self._kafka:
+        if broker_id in self.kafka:
             self.processes[broker_id] = KafkaProcess(settings, log)
             return
         arguments = [f"{name}={value}" for name, value in settings.items()]
@@ -210,6 +157,14 @@ class HistoryCluster:
         """Stops a broker in order; it is killed if it takes too long."""
         self._down.add(broker_id)
         self.processes[broker_id].end(signal.SIGTERM, STOP_TIMEOUT_S)
+
+    def replace(self, broker_id: int) -> None:
+        """Stops a broker in order, and starts one of the other kind with its id and its data."""
+        self.stop(broker_id)
+        is_clean = (self.data_directory(broker_id) / CLEAN_SHUTDOWN).exists()
+        assert is_clean, f"broker {broker_id} was killed:\n{self.log_end(broker_id)}"
+        self.kafka ^= {broker_id}
+        self.start(broker_id)
 
     def stop_all(self) -> None:
         """Stops all brokers in order, at the same time."""

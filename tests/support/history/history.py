@@ -148,6 +148,9 @@ class HistoryRecorder:
         """Returns the events in the order of their times."""
         return [entry for _, entry in self._sorted() if not isinstance(entry, str)]
 
+    def notes(self) -> list[str]:
+        return [entry for _, entry in self._sorted() if isinstance(entry, str)]
+
     def count(self, kind: type[Event]) -> int:
         return sum(isinstance(entry, kind) for _, entry in tuple(self._entries))
 
