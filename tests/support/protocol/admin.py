@@ -99,10 +99,11 @@ def try_produce(
     *records: Record,
     codec: Compression = Compression.NONE,
     acks: int = -1,
+    partition: int = 0,
 ) -> Any:
-    """Produces to partition 0; returns the response for it."""
-    batch = build_batch(list(records), compression=codec)
-    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, bytes(batch))])]
+    """Produces to a partition; returns the response for it."""
+    batch = bytes(build_batch(list(records), compression=codec))
+    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])]
     response = client.request(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=data), 10)
     return response.responses[0].partition_responses[0]
 

@@ -1,0 +1,50 @@
+"""One cluster of Apache Kafka 3.9 and Penstock, administered through brokers of either kind.
+
+The scenarios run one after the other in the same cluster, first with a controller of Kafka's, then
+with one of Penstock. In the end the logs of all replicas are the same.
+"""
+
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from penstock.client import Admin
+from tests.compat.mixed import topics
+from tests.compat.mixed.view import KAFKA, MixedView
+from tests.support.history.cluster import BROKER_IDS, HistoryCluster
+
+SETTINGS = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "listener.name.logins.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener.name.logins.scram-sha-256.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+    "listener.name.logins.scram-sha-512.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+    "auto.create.topics.enable": "false",
+}
+CONTROLLERS = {"Kafka": {KAFKA}, "Penstock": set(BROKER_IDS) - {KAFKA}}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_brokers_of_both_kinds_agree(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    with (
+        HistoryCluster(tmp_path, SETTINGS, kafka={KAFKA}, has_logins=True) as cluster,
+        Admin(bootstrap_servers=cluster.network.bootstrap) as admin,
+    ):
+        zookeeper = KazooClient(cluster.zookeeper.address)
+        zookeeper.start()
+        view = MixedView(cluster, admin, zookeeper)
+        for kind, broker_ids in CONTROLLERS.items():
+            with subtests.test("topics", controller=kind):
+                view.move_controller_to(broker_ids)
+                topics.change_topics(view, f"changed-{kind}")
+            with subtests.test("deletion", controller=kind):
+                controller = view.move_controller_to(broker_ids)
+                topics.delete_topic_while_a_broker_is_down(view, f"deleted-{kind}", controller)
+        zookeeper.stop()
+        zookeeper.close()
