@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from penstock.client import Admin
-from tests.compat.mixed import topics
+from tests.compat.mixed import security, topics
 from tests.compat.mixed.view import KAFKA, MixedView
 from tests.support.history.cluster import BROKER_IDS, HistoryCluster
 
@@ -40,6 +40,16 @@ def test_brokers_of_both_kinds_agree(tmp_path: Path, subtests: pytest.Subtests) 
         zookeeper.start()
         view = MixedView(cluster, admin, zookeeper)
         for kind, broker_ids in CONTROLLERS.items():
+            controller = view.move_controller_to(broker_ids)
+            user = f"user-{kind}"
+            with subtests.test("users", controller=kind):
+                security.change_users(view, controller, user)
+            with subtests.test("ACLs", through=kind):
+                security.change_acls(view, controller, user, f"acls-{kind}")
+            with subtests.test("quotas", through=kind):
+                security.change_quotas(view, controller, user)
+            with subtests.test("settings of brokers", through=kind):
+                security.change_broker_settings(view, controller)
             with subtests.test("topics", controller=kind):
                 view.move_controller_to(broker_ids)
                 topics.change_topics(view, f"changed-{kind}")
