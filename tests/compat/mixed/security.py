@@ -35,7 +35,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def change_users(view: MixedView, controller: int, name: str) -> None:
-    """A password set through the controller is that of the user on every broker; older ones fail."""
+    """Every broker accepts the password that was set last through the controller, and no older."""
     with view.connected(controller) as client:
         for mechanism in MECHANISMS:
             assert set_password(client, mechanism, name, f"{name}-old").error_code == 0

@@ -4,15 +4,19 @@ The scenarios run one after the other in the same cluster, first with a controll
 with one of Penstock. In the end the logs of all replicas are the same.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
 from penstock.client import Admin
-from tests.compat.mixed import security, topics
+from tests.compat.mixed import isr, moves, security, topics
 from tests.compat.mixed.view import KAFKA, MixedView
 from tests.support.history.cluster import BROKER_IDS, HistoryCluster
+from tests.support.kafka.broker import KafkaParts
+from tests.support.kafka.tools import KafkaTools, Shell
 
 SETTINGS = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
@@ -29,16 +33,29 @@ SETTINGS = {
 CONTROLLERS = {"Kafka": {KAFKA}, "Penstock": set(BROKER_IDS) - {KAFKA}}
 
 
+@contextmanager
+def connected_zookeeper(address: str) -> Iterator[KazooClient]:
+    client = KazooClient(address)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_brokers_of_both_kinds_agree(tmp_path: Path, subtests: pytest.Subtests) -> None:
     with (
         HistoryCluster(tmp_path, SETTINGS, kafka={KAFKA}, has_logins=True) as cluster,
         Admin(bootstrap_servers=cluster.network.bootstrap) as admin,
+        connected_zookeeper(cluster.zookeeper.address) as zookeeper,
+        KafkaTools(KafkaParts.find()) as tools,
+        KafkaTools(KafkaParts.find("zookeeper.kafka.version")) as old_tools,
     ):
-        zookeeper = KazooClient(cluster.zookeeper.address)
-        zookeeper.start()
-        view = MixedView(cluster, admin, zookeeper)
+        shells = [Shell(running, cluster.network.bootstrap) for running in (old_tools, tools)]
+        view = MixedView(cluster, admin, zookeeper, shells[-1])
         for kind, broker_ids in CONTROLLERS.items():
             controller = view.move_controller_to(broker_ids)
             user = f"user-{kind}"
@@ -56,5 +73,14 @@ def test_brokers_of_both_kinds_agree(tmp_path: Path, subtests: pytest.Subtests) 
             with subtests.test("deletion", controller=kind):
                 controller = view.move_controller_to(broker_ids)
                 topics.delete_topic_while_a_broker_is_down(view, f"deleted-{kind}", controller)
-        zookeeper.stop()
-        zookeeper.close()
+            with subtests.test("reassignment", controller=kind):
+                view.move_controller_to(broker_ids)
+                moves.move_there_and_back(view, f"moved-{kind}", shells, tmp_path)
+            with subtests.test("ISR", controller=kind):
+                controller = view.move_controller_to(broker_ids)
+                for leader, follower in isr.roles_of(controller):
+                    isr.shrink_and_grow(view, controller, leader, follower)
+            with subtests.test("paused controller", controller=kind):
+                controller = view.move_controller_to(broker_ids)
+                isr.pause_the_controller(view, controller, f"paused-{kind}")
+            shells.reverse()

@@ -18,20 +18,25 @@ from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from tests.support.broker.in_process import WireClient
 from tests.support.history.cluster import BROKER_IDS, LOGIN_PORT, HistoryCluster
 from tests.support.history.network import CLIENT_PORT
+from tests.support.kafka.tools import Shell
 
 KAFKA = 1
 """The broker that is Apache Kafka's; the other two are Penstock's."""
-WAIT_S = 60.0
+WAIT_S = 45.0
 METADATA_VERSION = 12
 
 
 class MixedView:
     """What the brokers of a cluster say and store, and waiting until they agree."""
 
-    def __init__(self, cluster: HistoryCluster, admin: Admin, zookeeper: KazooClient) -> None:
+    def __init__(
+        self, cluster: HistoryCluster, admin: Admin, zookeeper: KazooClient, shell: Shell
+    ) -> None:
+        """`shell` has the tools of the newest Kafka."""
         self.cluster = cluster
         self.admin = admin
         self.zookeeper = zookeeper
+        self.shell = shell
 
     # --- single brokers
 
@@ -67,7 +72,7 @@ class MixedView:
         """Removes the controller's node until one of these brokers is elected; returns its id."""
 
         def has_moved() -> bool:
-            controller_id = self._stored_controller()
+            controller_id = self.stored_controller()
             if controller_id in broker_ids:
                 return True
             if controller_id is not None:
@@ -76,12 +81,12 @@ class MixedView:
             return False
 
         self.wait_until(has_moved, f"a controller among {broker_ids}")
-        controller_id = self._stored_controller()
+        controller_id = self.stored_controller()
         assert controller_id is not None
         self.wait_until(lambda: self._named_controllers() == {controller_id}, "one controller")
         return controller_id
 
-    def _stored_controller(self) -> int | None:
+    def stored_controller(self) -> int | None:
         try:
             data, _ = self.zookeeper.get("/controller")
         except NoNodeError:

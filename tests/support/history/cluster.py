@@ -272,6 +272,6 @@ class HistoryCluster:
             f"{name}-{partition.partition} {partition.isr}"
             for name, topic in topics.items()
             for partition in topic.partitions
-            if len(partition.isr) < len(BROKER_IDS)
+            if set(partition.isr) != set(partition.replicas)
         ]
         return f"out of sync: {', '.join(waiting)}" if waiting else ""

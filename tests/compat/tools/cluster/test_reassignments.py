@@ -1,22 +1,19 @@
 """kafka-reassign-partitions.sh on a cluster: moves, throttles, progress, cancellation (R8)."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from penstock.client import Producer
 from tests.support.cluster.processes import ClusterView, ProcessCluster
-from tests.support.kafka.tools import Shell, ToolRun
+from tests.support.kafka.reassignments import LISTS, NO_THROTTLES, RATES, Plan, throttles
+from tests.support.kafka.tools import Shell
 
 TITLES = ("Current partition replica assignment", "Proposed partition reassignment configuration")
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 SLOW, FAST = "20000", "100000000"
 """Bytes per second: the copy of a partition takes a minute, or no time."""
 RECORDS = 60
-NO_THROTTLES: tuple[dict[str, str], dict[int, dict[str, str]]] = ({}, {1: {}, 2: {}, 3: {}})
 
 
 @pytest.fixture
@@ -27,41 +24,6 @@ def topic(cluster: ProcessCluster, view: ClusterView, name: str) -> str:
         sent = [producer.send(name, b"%020000d" % number) for number in range(RECORDS)]
         assert [future.result(60).offset for future in sent] == list(range(RECORDS))
     return name
-
-
-class Plan:
-    """A reassignment file, and the tool that is run with it."""
-
-    def __init__(
-        self, shell: Shell, directory: Path, partitions: Mapping[tuple[str, int], Sequence[int]]
-    ) -> None:
-        self._shell = shell
-        self._path = directory / "plan.json"
-        self.write(
-            {"topic": topic, "partition": number, "replicas": list(replicas)}
-            for (topic, number), replicas in partitions.items()
-        )
-
-    def write(self, partitions: Iterable[Mapping[str, object]]) -> None:
-        self._path.write_text(json.dumps({"version": 1, "partitions": list(partitions)}))
-
-    def __call__(self, action: str, *options: str) -> ToolRun:
-        return self._shell(
-            *("reassign-partitions", action, *options),
-            *("--reassignment-json-file", str(self._path)),
-        )
-
-
-def throttles(shell: Shell, topic: str) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
-    """Returns the throttled replicas of a topic, and the rates of each broker."""
-
-    def described(*entity: str) -> dict[str, str]:
-        lines = shell("configs", "--describe", *entity).lines[1:]
-        entries = (line.split(" sensitive=")[0].partition("=") for line in lines)
-        return {name: value for name, _, value in entries if name in (*RATES, *LISTS)}
-
-    rates = {number: described("--broker", str(number)) for number in (1, 2, 3)}
-    return described("--topic", topic), rates
 
 
 def values(directory: Path) -> bytes:
