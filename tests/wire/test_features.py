@@ -93,6 +93,19 @@ def test_a_new_cluster_has_the_highest_levels(
     assert level_in_force(broker, "metadata.version") == 0
 
 
+def test_a_new_cluster_that_admits_kafka_has_no_levels_until_they_are_raised(
+    tmp_path: Path,
+) -> None:
+    """M2: Kafka 3.9 does not start in a cluster with features that it does not know."""
+    with (
+        running_broker(tmp_path, {"inter.broker.protocol.version": "3.9"}) as broker,
+        broker.connect() as client,
+    ):
+        assert finalized(client) == ({}, 0)
+        assert update(client, NEW_CLUSTER_FEATURES).error_code == 0
+        assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 1)
+
+
 @pytest.mark.parametrize("upgrade", [DOWN, UNSAFE])
 @pytest.mark.parametrize("version", [1, 2])
 def test_levels_are_lowered_and_raised(

@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from penstock.client import Admin
-from tests.compat.mixed import isr, moves, security, topics
+from tests.compat.mixed import coordinators, features, isr, moves, security, segments, topics
 from tests.compat.mixed.view import KAFKA, MixedView
 from tests.support.history.cluster import BROKER_IDS, HistoryCluster
 from tests.support.kafka.broker import KafkaParts
@@ -56,6 +56,7 @@ def test_brokers_of_both_kinds_agree(tmp_path: Path, subtests: pytest.Subtests) 
     ):
         shells = [Shell(running, cluster.network.bootstrap) for running in (old_tools, tools)]
         view = MixedView(cluster, admin, zookeeper, shells[-1])
+        coordinators.create_internal_topics(view)
         for kind, broker_ids in CONTROLLERS.items():
             controller = view.move_controller_to(broker_ids)
             user = f"user-{kind}"
@@ -83,4 +84,23 @@ def test_brokers_of_both_kinds_agree(tmp_path: Path, subtests: pytest.Subtests) 
             with subtests.test("paused controller", controller=kind):
                 controller = view.move_controller_to(broker_ids)
                 isr.pause_the_controller(view, controller, f"paused-{kind}")
+            with subtests.test("group coordinator", controller=kind):
+                view.move_controller_to(broker_ids)
+                coordinators.move_group_coordinator(view, f"group-{kind}")
+            with subtests.test("transaction coordinator", controller=kind):
+                view.move_controller_to(broker_ids)
+                coordinators.move_transaction_coordinator(view, f"transactions-{kind}")
             shells.reverse()
+        view.move_controller_to(CONTROLLERS["Penstock"])
+        with subtests.test("features that Kafka does not know"):
+            features.refuse_levels(view)
+        with subtests.test("segment files"):
+            view.cluster.wait_until_in_sync()
+            segments.fill(view, "segments")
+            cluster.stop_all()
+            segments.check_files(view, "segments")
+            segments.check_logs(view)
+        with subtests.test("features"):
+            for broker_id in CONTROLLERS["Penstock"]:
+                cluster.start(broker_id)
+            features.raise_levels(view, "raised")

@@ -1,7 +1,10 @@
 """Settings of topics: their own, or the broker's under other names."""
 
+import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from penstock.broker.config.broker_config import BrokerConfig
@@ -56,6 +59,11 @@ _UNLIMITED = ("retention.ms", "retention.bytes")
 
 _CACHE_LIMIT = 4096
 
+_LOWEST_STORED: Final = {"segment.bytes": 14}
+"""Values that Kafka 3.9 accepts, though neither Kafka 4 nor this broker lets anybody set them."""
+
+_logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
@@ -94,12 +102,20 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
     return config
 
 
-def validate_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Raises ConfigError unless a topic may have exactly these settings."""
+def validate_topic_configs(
+    configs: Mapping[str, str], broker: BrokerConfig, stored: Mapping[str, str] | None = None
+) -> None:
+    """Raises ConfigError unless a topic may have exactly these settings.
+
+    Those that are stored for it already may also have values that only other releases accept.
+    """
     for name, text in configs.items():
         if name not in TOPIC_SETTINGS:
             raise ConfigError(f"no such topic setting{nearest(name, TOPIC_SETTINGS)}", name)
-        TOPIC_SETTINGS[name].parse(text)
+        if stored is not None and stored.get(name) == text:
+            _parse_stored(name, text)
+        else:
+            TOPIC_SETTINGS[name].parse(text)
     if TOPIC_SETTINGS["remote.storage.enable"].parse(configs.get("remote.storage.enable", "false")):
         raise ConfigError(
             "Penstock has no remote storage",
@@ -129,15 +145,52 @@ def describe_topic(
 
 
 def effective_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> Value:
-    """Returns the value of one setting for a topic with these overrides."""
+    """Returns the value of one setting for a topic with these overrides.
+
+    Overrides may be those of another release. One that is invalid here counts as not set.
+    """
     setting = TOPIC_SETTINGS[name]
     if name in overrides:
-        return setting.parse(overrides[name])
+        with suppress(ConfigError):
+            return _parse_stored(name, overrides[name])
     for synonym in TOPIC_SYNONYMS.get(name, ()):
         value = broker.value(synonym)
         if value is not None:
             return _to_topic_unit(name, synonym, value)
     return setting.default_value()
+
+
+def _parse_stored(name: str, text: str) -> Value:
+    """Returns the value of an override, which another release may have accepted."""
+    try:
+        return TOPIC_SETTINGS[name].parse(text)
+    except ConfigError:
+        lowest = _LOWEST_STORED.get(name)
+        if lowest is not None and text.strip().isdecimal() and int(text) >= lowest:
+            return int(text)
+        raise
+
+
+def _without_invalid(overrides: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the overrides that are valid here.
+
+    Nothing is deleted or compacted in a topic that has other ones: a default may be shorter.
+    """
+    valid = dict(overrides)
+    for name, text in overrides.items():
+        if name in TOPIC_SETTINGS:
+            try:
+                _parse_stored(name, text)
+            except ConfigError as error:
+                _logger.error(
+                    "a topic has an invalid setting, and nothing is deleted or compacted in it "
+                    "until it has another value: %s",
+                    error,
+                )
+                del valid[name]
+    if len(valid) < len(overrides):
+        valid["cleanup.policy"] = ""
+    return valid
 
 
 def _to_topic_unit(name: str, synonym: str, value: Value) -> Value:
@@ -149,16 +202,19 @@ def _to_topic_unit(name: str, synonym: str, value: Value) -> Value:
     return max(-1, value) if name == "retention.ms" else value
 
 
-def _build(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+def _build(broker: BrokerConfig, stored: Mapping[str, str]) -> TopicConfig:
+    overrides = _without_invalid(stored)
+
     def value(name: str) -> Value:
         return effective_value(broker, overrides, name)
 
-    texts = {name: format_value(_clamped(name, value(name))) or "" for name in LOG_SETTINGS}
+    names = set(LOG_SETTINGS) - {"segment.bytes"}  # its limits are those of `_parse_stored`
+    texts = {name: format_value(_clamped(name, value(name))) or "" for name in names}
     # The broker's lag may have changed since the topic's setting was validated.
     texts["min.compaction.lag.ms"] = str(min(_compaction_lags(broker, overrides)))
     log = LogConfig().with_overrides(texts)
     log = replace(log, max_decompressed_bytes=max_decompressed_bytes(broker))
-    segment_bytes = value("internal.segment.bytes")
+    segment_bytes = value("internal.segment.bytes") or value("segment.bytes")
     if isinstance(segment_bytes, int):
         log = replace(log, segment_bytes=segment_bytes)
     min_insync = value("min.insync.replicas")

@@ -178,7 +178,8 @@ def _validate(
 ) -> None:
     match kind:
         case ConfigResourceType.TOPIC:
-            validate_topic_configs(values, context.config)
+            stored = context.image.config("topics", name)
+            validate_topic_configs(values, context.config, stored)
         case ConfigResourceType.GROUP:
             validate_group_configs(values, context.config)
         case ConfigResourceType.CLIENT_METRICS:

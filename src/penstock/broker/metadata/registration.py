@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
+from penstock.broker.metadata.features import SUPPORTED_FEATURES, new_cluster_features
 from penstock.broker.workers import Workers
 from penstock.cluster.store import MetadataStore
 from penstock.controller.brokers import register_broker
@@ -92,13 +92,16 @@ class BrokerRegistration:
             is_unclean=self.is_unclean,
             reports_losses=True,
         )
+        features = new_cluster_features(
+            admits_kafka=self._config.is_set("inter.broker.protocol.version")
+        )
         await self._controller.write(
             lambda image: ControllerResult(
                 register_broker(
                     image,
                     record,
                     login_secret=secrets.token_bytes(32),
-                    features=NEW_CLUSTER_FEATURES,
+                    features=features,
                 ),
                 None,
             )

@@ -221,3 +221,28 @@ def test_described_settings() -> None:
     own = {"internal.segment.bytes": "5", "message.format.version": "2.8"}
     assert set(own) <= {entry.name for entry in describe_topic(broker(), own)}
     assert describe_topic(broker(), {}, ["colour"]) == []
+
+
+@pytest.mark.parametrize("size", ["14", "16384"])
+def test_a_segment_size_that_only_kafka_3_9_accepts_is_obeyed_but_cannot_be_set(size: str) -> None:
+    own = {"segment.bytes": size, "retention.ms": "5"}
+    topic = topic_config(broker(), own)
+    assert (topic.log.segment_bytes, topic.log.retention_ms) == (int(size), 5)
+    assert topic.log.cleanup_policy == frozenset({"delete"})
+    assert described(broker(), own, "segment.bytes").value == size
+    assert "must be at least 1048576" in refusal("segment.bytes", size)
+    validate_topic_configs({**own, "retention.ms": "6"}, broker(), own)
+    with pytest.raises(ConfigError):
+        validate_topic_configs({"segment.bytes": "15"}, broker(), own)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("segment.bytes", "13"), ("retention.ms", "x"), ("cleanup.policy", "shred")]
+)
+def test_an_invalid_setting_in_the_store_stops_only_deletions(name: str, text: str) -> None:
+    """E2: the topic is served, with the default of that setting."""
+    topic = topic_config(broker(), {name: text, "min.insync.replicas": "2"})
+    assert topic.min_insync_replicas == 2
+    assert topic.log.cleanup_policy == frozenset()
+    assert topic.log.segment_bytes == LogConfig().segment_bytes
+    described(broker(), {name: text}, name)

@@ -25,8 +25,8 @@ group.share.enable BOOLEAN M--io . false
     Whether share groups are enabled.
 group.share.max.groups SHORT M--o 1..100 10
     The maximum number of share groups.
-inter.broker.protocol.version STRING M--o version 3.9-IV0
-    The version of the protocol between brokers; Penstock always uses the newest.
+inter.broker.protocol.version STRING M-*o version 3.9-IV0
+    The version of the protocol between brokers, always 3.9; if set, Kafka may join a new cluster.
 log.message.downconversion.enable BOOLEAN L-*o . true
     Whether batches are converted to older formats for clients that use Fetch below version 4.
 log.message.format.version STRING M--o version 3.0-IV1
