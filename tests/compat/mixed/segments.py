@@ -4,9 +4,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from penstock.client import Producer
+from penstock.records.batch import read_header
 from tests.compat.mixed.view import KAFKA, MixedView
 from tests.support.history.cluster import BROKER_IDS
-from tests.support.history.replica_logs import differences
+from tests.support.history.replica_logs import differences, read_batches
 
 REPLICAS = ((1, 2, 3), (2, 3, 1))
 """Partition 0 is led by Kafka, partition 1 by Penstock."""
@@ -60,9 +61,11 @@ def check_files(view: MixedView, name: str) -> None:
 
 
 def epochs_in(path: Path) -> tuple[str, ...]:
-    """Returns the epochs with records: the last one of those with the same first offset."""
-    entries = dict(reversed(line.split()) for line in path.read_text().splitlines()[2:])
-    return tuple(f"{epoch} {offset}" for offset, epoch in entries.items())
+    """Returns the entries of epochs that have records."""
+    batches = read_batches(path.parent).values()
+    used = {str(read_header(batch).partition_leader_epoch) for batch in batches}
+    entries = path.read_text().splitlines()[2:]
+    return tuple(entry for entry in entries if entry.split()[0] in used)
 
 
 def check_logs(view: MixedView) -> None:
