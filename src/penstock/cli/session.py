@@ -219,23 +219,26 @@ class Session:
 
 
 def command(
-    app: typer.Typer, name: str, **settings: Any
+    app: typer.Typer, name: str, *, connects: bool = True, **settings: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Registers a function that takes a `Session` first as a command, with the common options."""
+    """Registers a function that takes a `Session` first as a command, with the common options.
+
+    Of these, a command that does not connect to a cluster has `--json` only.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name, **settings)(with_session(function))
+        app.command(name, **settings)(with_session(function, connects=connects))
         return function
 
     return register
 
 
-def with_session(function: Callable[..., None]) -> Callable[..., None]:
+def with_session(function: Callable[..., None], *, connects: bool = True) -> Callable[..., None]:
     """Returns the function that typer calls, with the common options instead of the session.
 
     A parameter that is a dataclass stands for the options that are its fields.
     """
-    common = inspect.signature(_common, eval_str=True).parameters
+    common = inspect.signature(_common if connects else _common_offline, eval_str=True).parameters
     own: list[inspect.Parameter] = []
     shared: dict[str, tuple[type, list[str]]] = {}
     for parameter in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
@@ -275,7 +278,11 @@ def _common(
     timeout: float | None = TIMEOUT,
     as_json: bool = AS_JSON,
 ) -> None:
-    """The options of every command: typer reads this signature."""
+    """The options of every command that connects to a cluster: typer reads this signature."""
+
+
+def _common_offline(as_json: bool = AS_JSON) -> None:
+    """The options of every other command."""
 
 
 def with_errors(as_json: bool, work: Callable[[], None]) -> None:

@@ -91,6 +91,19 @@ def build_end_txn_marker(
     )
 
 
+def build_control_batch(
+    control_type: ControlType, value: bytes, *, base_offset: int, timestamp: int, leader_epoch: int
+) -> bytes:
+    """Returns a control batch that belongs to no producer: one of a KRaft controller."""
+    batch = build_batch(
+        [Record(base_offset, timestamp, _KEY.pack(_VERSION, control_type), value)],
+        base_offset=base_offset,
+        partition_leader_epoch=leader_epoch,
+        is_control=True,
+    )
+    return bytes(batch)
+
+
 def read_end_txn_marker(buffer: Buffer, position: int, header: BatchHeader) -> EndTxnMarker:
     """Returns the marker in the control batch at `position`.
 

@@ -66,6 +66,8 @@ def plan_launches(
                 for path in config.list("log.dirs")
             ),
         }
+        # The former name of node.id must not have the id of the first broker.
+        settings.pop("broker.id", None)
         if config.text("advertised.listeners") is not None:
             settings["advertised.listeners"] = ",".join(
                 map(str, _shifted(config.advertised, index))

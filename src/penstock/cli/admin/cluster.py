@@ -4,7 +4,7 @@ Stands for kafka-cluster.sh, kafka-broker-api-versions.sh, kafka-features.sh and
 kafka-metadata-quorum.sh.
 """
 
-from penstock.cli.admin import cluster_status, cluster_up
+from penstock.cli.admin import cluster_export, cluster_status, cluster_up
 from penstock.cli.app import new_group
 from penstock.cli.names import key_values
 from penstock.cli.options import argument, flag, option
@@ -16,6 +16,7 @@ app = new_group(
 )
 app.command("up")(cluster_up.up)
 command(app, "status")(cluster_status.status)
+command(app, "export", connects=False)(cluster_export.export)
 
 FEATURES = option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")
 

@@ -1,13 +1,14 @@
-"""Records of `__cluster_metadata`, the log of a KRaft controller: those that a migration reads.
+"""Records of `__cluster_metadata`, the log of a KRaft controller: those that a migration needs.
 
-A record's value is a frame with the type and the version of the message; `decode_frame` reads it.
+A record's value is a frame with the type and the version of the message; `decode_frame` reads it,
+and `encode_frame` writes it.
 """
 
 from typing import Annotated
 from uuid import UUID
 
 from penstock.core.errors import ProtocolError
-from penstock.protocol.codec import decode
+from penstock.protocol.codec import decode, encode
 from penstock.protocol.fields import (
     ZERO_UUID,
     Int8,
@@ -19,7 +20,7 @@ from penstock.protocol.fields import (
     metadata_record,
     wire,
 )
-from penstock.protocol.primitives import read_uvarint
+from penstock.protocol.primitives import UVARINTS, read_uvarint
 
 _FRAME_VERSION = 1
 
@@ -211,6 +212,15 @@ def decode_frame(value: bytes | memoryview) -> Message | None:
         return None
     message, _ = decode(cls, version, view, position)
     return message
+
+
+def encode_frame(message: Message, version: int = 0) -> bytes:
+    """Returns the value of a record with this message."""
+    record_type = message.INFO.key
+    if record_type is None:
+        raise ProtocolError(f"{type(message).__name__} is not a metadata record")
+    frame = UVARINTS[_FRAME_VERSION] + UVARINTS[record_type] + UVARINTS[version]
+    return frame + encode(message, version)
 
 
 def _varint(view: memoryview, position: int) -> tuple[int, int]:

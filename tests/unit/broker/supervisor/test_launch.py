@@ -47,6 +47,14 @@ def test_ids_continue_from_the_configured_one() -> None:
     assert [launch.settings["log.dirs"] for launch in plan][1].endswith("/broker.6")
 
 
+@pytest.mark.parametrize("name", ["node_id", "broker_id"])
+def test_both_names_of_the_id_are_that_of_each_broker(name: str) -> None:
+    for launch in launches(2, **{name: "5"}):
+        settings = launch.settings | {"request.memory.max.bytes": "-1"}
+        config = BrokerConfig.from_properties(settings, hostname="h")
+        assert config.int("node.id") == config.int("broker.id") == launch.broker_id
+
+
 def test_free_ports_stay_free_ports() -> None:
     plan = launches(2, listeners="PLAINTEXT://:0,SSL://[::1]:0")
     assert {launch.settings["listeners"] for launch in plan} == {"PLAINTEXT://:0,SSL://[::1]:0"}

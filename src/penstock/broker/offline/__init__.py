@@ -1,0 +1,1 @@
+"""Operations on the log directories and the metadata of nodes that are stopped."""
