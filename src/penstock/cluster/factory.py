@@ -15,6 +15,8 @@ from penstock.core.errors import KafkaStorageError
 
 STORE_FILE: Final = "penstock-metadata.db"
 """The embedded store's file in its directory."""
+MOVED_STORE_FILE: Final = "penstock-metadata.db.moved"
+"""The name of that file after its content has been moved to ZooKeeper."""
 SOCKET_FILE: Final = "penstock-metadata.sock"
 """The socket beside it at which a supervisor serves the store to its brokers."""
 
@@ -53,6 +55,14 @@ def open_store(config: StoreConfig) -> MetadataStore:
             name=f"broker {config.supervisor.broker_id}",
             session_timeout_ms=config.supervisor.session_timeout_ms,
         )
+    path = config.directory / STORE_FILE
+    if (config.directory / MOVED_STORE_FILE).exists() and not path.exists():
+        # A new store would not have the settings of the topics in the log directories.
+        raise KafkaStorageError(
+            f"the metadata of {config.directory} has been moved to ZooKeeper",
+            remedy=f"set zookeeper.connect; to return to its state before that, rename "
+            f"{MOVED_STORE_FILE} to {STORE_FILE}",
+        )
     try:
         config.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -60,7 +70,7 @@ def open_store(config: StoreConfig) -> MetadataStore:
             f"{config.directory} cannot be created: {error.strerror}",
             remedy="set log.dirs to a directory on a writable disk",
         ) from error
-    return EmbeddedStore(config.directory / STORE_FILE)
+    return EmbeddedStore(path)
 
 
 def _open_zookeeper(config: ZooKeeperConfig) -> MetadataStore:

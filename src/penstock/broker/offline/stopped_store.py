@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.component_config import store_config
-from penstock.cluster.factory import STORE_FILE, open_store
+from penstock.cluster.factory import MOVED_STORE_FILE, STORE_FILE, open_store
 from penstock.cluster.store import MetadataStore
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Put
@@ -20,7 +20,10 @@ def existing_store(config: BrokerConfig) -> Iterator[MetadataStore]:
     by a broker. ZooKeeper may be in use.
     """
     settings = store_config(config)
-    if settings.zookeeper is None and not (settings.directory / STORE_FILE).is_file():
+    names = (STORE_FILE, MOVED_STORE_FILE)
+    if settings.zookeeper is None and not any(
+        (settings.directory / name).is_file() for name in names
+    ):
         raise KafkaStorageError(
             f"{settings.directory} has no metadata store of Penstock",
             remedy="name the log.dirs, or the metadata.log.dir, of the broker",
@@ -37,11 +40,15 @@ def load_image(store: MetadataStore) -> ClusterImage:
     image = ClusterImage()
     image.apply(map(Put, store.load().records))
     if not image.cluster_id:
-        raise KafkaStorageError(
-            "the metadata store has no cluster",
-            remedy="start the broker once, or name another store",
-        )
+        raise no_cluster_error()
     return image
+
+
+def no_cluster_error() -> KafkaStorageError:
+    return KafkaStorageError(
+        "the metadata store has no cluster",
+        remedy="start the broker once, or name another store",
+    )
 
 
 def require_stopped(image: ClusterImage) -> None:

@@ -4,7 +4,14 @@ Stands for kafka-cluster.sh, kafka-broker-api-versions.sh, kafka-features.sh and
 kafka-metadata-quorum.sh.
 """
 
-from penstock.cli.admin import cluster_export, cluster_status, cluster_up
+from penstock.cli.admin import (
+    cluster_backup,
+    cluster_export,
+    cluster_migrate,
+    cluster_restore,
+    cluster_status,
+    cluster_up,
+)
 from penstock.cli.app import new_group
 from penstock.cli.names import key_values
 from penstock.cli.options import argument, flag, option
@@ -17,6 +24,9 @@ app = new_group(
 app.command("up")(cluster_up.up)
 command(app, "status")(cluster_status.status)
 command(app, "export", connects=False)(cluster_export.export)
+command(app, "backup", connects=False)(cluster_backup.backup)
+command(app, "restore", connects=False)(cluster_restore.restore)
+command(app, "migrate", connects=False)(cluster_migrate.migrate)
 
 FEATURES = option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")
 
