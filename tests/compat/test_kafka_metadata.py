@@ -17,6 +17,7 @@ from penstock.client.admin.admin import Admin
 from penstock.client.admin.model_topics import NewTopic
 from penstock.core.ids import TopicPartition
 from tests.support.broker.process import PenstockBroker
+from tests.support.client.cli import Cli
 from tests.support.cluster.zookeeper_server import ZooKeeperServer
 from tests.support.kafka.broker import KafkaBroker, KafkaParts, wait_until
 from tests.support.kafka.cluster import KafkaCluster
@@ -60,6 +61,18 @@ def kafka(
         broker.stop()
         assert list((broker.data / "__cluster_metadata-0").glob("0*.checkpoint")), "no snapshot"
         yield StoppedKafka(broker.data, metadata, transaction.producer_id)
+
+
+def test_what_will_be_taken_over_is_shown_before(kafka: StoppedKafka) -> None:
+    survey = Cli().json("cluster", "adopt", "--set", "node.id=1", "--set", f"log.dirs={kafka.data}")
+    assert {(topic["topic"], topic["source"]) for topic in survey["topics"]} == {
+        (name, "kafka")
+        for name in ("__consumer_offsets", "__transaction_state", "compacted", "created-again")
+    } | {("grown", "kafka")}
+    [compacted] = [topic for topic in survey["topics"] if topic["topic"] == "compacted"]
+    assert compacted["settings"] == {"cleanup.policy": "compact", "segment.ms": "1234567"}
+    assert (survey["acls"], survey["users_and_quotas"]) == (2, 2)
+    assert not (kafka.data / "penstock-metadata.db").exists()
 
 
 def test_the_metadata_of_a_stopped_kafka_is_taken_over(kafka: StoppedKafka, tmp_path: Path) -> None:

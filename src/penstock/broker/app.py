@@ -344,7 +344,7 @@ class App:
 
     async def _recover_metadata(self, logs: Sequence[Log]) -> None:
         """Registers the topics of logs that a new store does not know, with Kafka's metadata."""
-        recovery = await recover_metadata(logs, self._config, self._workers)
+        recovery = await recover_metadata(logs, self._config, self._image, self._workers)
         if not recovery.is_empty:
             await self._controller.run(
                 lambda image: ControllerResult(recovery.changes(image, self._broker_id), None)

@@ -1,7 +1,8 @@
 """Recovery of topics whose logs are on disk but which a new metadata store does not contain.
 
-The settings of these topics are not known. Until somebody sets `cleanup.policy`, nothing is deleted
-or compacted in them.
+The settings of these topics are not known, unless somebody has stored them beforehand with
+`penstock cluster adopt`. Until somebody sets `cleanup.policy`, nothing is deleted or compacted in
+them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -49,7 +50,8 @@ def recover_topics(
     Topics keep their ids. Those that the store contains and the log of a KRaft controller are
     ignored. Missing partitions below the highest are created. Partitions start in the epoch after
     the latest one in their logs, never in epoch 0, because they are not new. Topics in
-    `internal_configs` get these settings, others keep everything.
+    `internal_configs` get these settings; others have those that are stored, and keep everything
+    unless `cleanup.policy` is among them.
 
     Raises INCONSISTENT_TOPIC_ID or INVALID_PARTITIONS for directories that cannot be right.
     """
@@ -80,7 +82,10 @@ def recover_topics(
         replicas = (broker_id,)
         assignments = dict.fromkeys(range(count), Assignment(replicas))
         changes.append(Put(TopicRecord(topic, topic_id, assignments)))
-        configs = internal_configs.get(topic, KEEP_EVERYTHING)
+        configs = internal_configs.get(topic) or {
+            **KEEP_EVERYTHING,
+            **image.config("topics", topic),
+        }
         changes.append(Put(ConfigRecord((("topics", topic),), configs)))
         for number in range(count):
             state = new_partition(topic, number, replicas, replicas, image.controller_epoch)

@@ -6,7 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import BrokerKey, Change, Delete, FeaturesRecord, Put
+from penstock.controller.metadata import (
+    BrokerKey,
+    Change,
+    ConfigRecord,
+    Delete,
+    FeaturesRecord,
+    Put,
+)
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.producer_ids import next_block
 from penstock.controller.topic_recovery import (
@@ -197,6 +204,20 @@ def test_recovered_topics_keep_everything_until_their_settings_are_known() -> No
     image.apply(recover_topics(image, logs, 0, ids(), internal))
     assert image.config("topics", "t") == {"cleanup.policy": ""}
     assert image.config("topics", "__consumer_offsets") == {"cleanup.policy": "compact"}
+
+
+def test_recovered_topics_have_the_settings_that_were_stored_before() -> None:
+    image = image_of(0)
+    image.apply(
+        [
+            Put(ConfigRecord((("topics", "t"),), {"cleanup.policy": "compact", "segment.ms": "9"})),
+            Put(ConfigRecord((("topics", "u"),), {"segment.ms": "9"})),
+        ]
+    )
+    logs = {TopicPartition(topic, 0): RecoveredLog() for topic in ("t", "u")}
+    image.apply(recover_topics(image, logs, 0, ids(), {}))
+    assert image.config("topics", "t") == {"cleanup.policy": "compact", "segment.ms": "9"}
+    assert image.config("topics", "u") == {"cleanup.policy": "", "segment.ms": "9"}
 
 
 def test_producer_ids_in_the_logs_are_not_allocated_again() -> None:

@@ -6,7 +6,7 @@ Other topics are registered with what their logs say.
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.broker.config.broker_config import BrokerConfig
@@ -37,6 +37,8 @@ class MetadataRecovery(NamedTuple):
     """The metadata of the Kafka node in KRaft mode that had the log directories."""
     internal_configs: Mapping[str, Mapping[str, str]]
     last_producer_id: int
+    confirmed_topics: Collection[str]
+    """Topics whose `cleanup.policy` was stored before the first start."""
 
     @property
     def is_empty(self) -> bool:
@@ -45,7 +47,7 @@ class MetadataRecovery(NamedTuple):
     def changes(self, image: ClusterImage, broker_id: int) -> list[Change]:
         """Returns the changes that add all of it to the store."""
         changes = [] if self.kraft is None else self.kraft.changes(image, broker_id, self.logs)
-        topics = self._unknown_topics
+        topics = self.unknown_topics
         logs = {key: log for key, log in self.logs.items() if key.topic in topics}
         return [
             *changes,
@@ -60,7 +62,7 @@ class MetadataRecovery(NamedTuple):
                 "taken over, with %d topics",
                 len(self.kraft.topics),
             )
-        topics = self._unknown_topics - self.internal_configs.keys()
+        topics = self.unknown_topics - self.internal_configs.keys() - set(self.confirmed_topics)
         if topics:
             logger.warning(
                 "the metadata store is new, but log.dirs has partitions of %s: these topics were "
@@ -70,28 +72,44 @@ class MetadataRecovery(NamedTuple):
             )
 
     @property
-    def _unknown_topics(self) -> set[str]:
+    def unknown_topics(self) -> set[str]:
+        """The topics that have logs, but no metadata."""
         known = frozenset() if self.kraft is None else self.kraft.topics
         return {key.topic for key in self.logs} - known
 
 
 async def recover_metadata(
-    logs: Sequence[Log], config: BrokerConfig, workers: Workers
+    logs: Sequence[Log], config: BrokerConfig, image: ClusterImage, workers: Workers
 ) -> MetadataRecovery:
     """Reads what the log directories say. Raises KafkaStorageError if Kafka's part is damaged."""
-    metadata_dir = config.text("metadata.log.dir")
-    log_dirs = [*([metadata_dir] if metadata_dir else ()), *config.list("log.dirs")]
-    kraft = await workers.run(workers.store, lambda: _read_kraft_image(log_dirs))
+    kraft = await workers.run(workers.store, lambda: read_kraft_image(config))
     last_producer_id = await _last_producer_id(logs, workers)
     return MetadataRecovery(
         {log.partition: RecoveredLog(log.topic_id, log.epochs.latest_epoch or 0) for log in logs},
         kraft,
         internal_topic_configs(config),
         max(last_producer_id, -1 if kraft is None else kraft.last_producer_id),
+        confirmed_topics(image),
     )
 
 
-def _read_kraft_image(log_dirs: Sequence[str]) -> KraftImage | None:
+def confirmed_topics(image: ClusterImage) -> frozenset[str]:
+    """Returns the topics of a new store whose `cleanup.policy` is stored."""
+    return frozenset(
+        name
+        for record in image.configs.values()
+        for kind, name in record.entity
+        if kind == "topics" and "cleanup.policy" in record.values
+    )
+
+
+def read_kraft_image(config: BrokerConfig) -> KraftImage | None:
+    """Returns the metadata of the Kafka node in KRaft mode that had the log directories, if any.
+
+    Raises KafkaStorageError if it is damaged.
+    """
+    metadata_dir = config.text("metadata.log.dir")
+    log_dirs = [*([metadata_dir] if metadata_dir else ()), *config.list("log.dirs")]
     directory = find_metadata_log(log_dirs)
     if directory is None:
         return None

@@ -5,6 +5,7 @@ kafka-metadata-quorum.sh.
 """
 
 from penstock.cli.admin import (
+    cluster_adopt,
     cluster_backup,
     cluster_export,
     cluster_migrate,
@@ -23,6 +24,7 @@ app = new_group(
 )
 app.command("up")(cluster_up.up)
 command(app, "status")(cluster_status.status)
+command(app, "adopt", connects=False)(cluster_adopt.adopt)
 command(app, "export", connects=False)(cluster_export.export)
 command(app, "backup", connects=False)(cluster_backup.backup)
 command(app, "restore", connects=False)(cluster_restore.restore)

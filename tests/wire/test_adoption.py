@@ -1,0 +1,107 @@
+"""`penstock cluster adopt`: topics whose metadata was lost get settings before the first start."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Producer
+from penstock.client.admin.admin import Admin
+from penstock.client.admin.model_configs import ConfigResource
+from penstock.client.admin.model_topics import NewTopic
+from penstock.protocol.enums import ConfigResourceType, ConfigSource
+from tests.support.broker.process import PenstockBroker
+from tests.support.client.cli import Cli
+from tests.support.kafka_clients.brokers import SETTINGS
+
+penstock = Cli()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> PenstockBroker:
+    """A broker that is stopped, and whose metadata store is lost."""
+    broker = PenstockBroker(tmp_path, {**SETTINGS, "offsets.topic.num.partitions": "1"})
+    with (
+        broker,
+        Admin(bootstrap_servers=broker.bootstrap) as admin,
+        Producer(bootstrap_servers=broker.bootstrap) as producer,
+    ):
+        admin.create_topics([NewTopic(name, 2, 1) for name in ("orders", "prices")])
+        producer.send("orders", b"value", partition=1).result()
+        admin.alter_group_offsets("g", {("orders", 0): 0})
+    (broker.data / "penstock-metadata.db").unlink()
+    return broker
+
+
+def sources(broker: PenstockBroker, *options: str) -> dict[str, tuple[str, str | None]]:
+    """Returns the source of each topic's settings, and its cleanup.policy."""
+    survey = penstock.json("cluster", "adopt", "--set", f"log.dirs={broker.data}", *options)
+    return {
+        topic["topic"]: (topic["source"], topic["settings"].get("cleanup.policy"))
+        for topic in survey["topics"]
+    }
+
+
+def test_settings_are_confirmed_before_the_first_start(broker: PenstockBroker) -> None:
+    unknown, internal = ("unknown", ""), ("internal", "compact")
+    assert sources(broker) == {
+        "orders": unknown,
+        "prices": unknown,
+        "__consumer_offsets": internal,
+    }
+    setting = ("--topic-config", "orders:cleanup.policy=compact")
+    assert sources(broker, *setting)["orders"] == ("confirmed", "compact")
+    assert not (broker.data / "penstock-metadata.db").exists(), "it was a dry run"
+    more = ("--topic-config", "orders:segment.ms=1234567")
+    assert sources(broker, *setting, *more, "--apply")["orders"] == ("confirmed", "compact")
+    assert sources(broker)["orders"] == ("confirmed", "compact")
+    broker.log.unlink()
+    with broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
+        resources = [
+            ConfigResource(ConfigResourceType.TOPIC, name) for name in ("orders", "prices")
+        ]
+        settings = {
+            (resource.name, entry.name): entry.value
+            for resource, entries in admin.describe_configs(resources).items()
+            for entry in entries.values()
+            if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+        }
+        assert settings == {
+            ("orders", "cleanup.policy"): "compact",
+            ("orders", "segment.ms"): "1234567",
+            ("prices", "cleanup.policy"): "",
+        }
+        assert len(admin.describe_topics(["orders"])["orders"].partitions) == 2
+    assert "log.dirs has partitions of prices: these topics were registered" in (
+        broker.log.read_text()
+    )
+    assert sources(broker)["orders"] == ("store", "compact")
+    error = penstock.refused(
+        "cluster", "adopt", "--set", f"log.dirs={broker.data}", *setting, "--apply"
+    )
+    assert "the metadata store has a cluster already" in error
+
+
+def test_people_see_what_will_happen(broker: PenstockBroker) -> None:
+    result = penstock("cluster", "adopt", "--set", f"log.dirs={broker.data}")
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["orders", "2", "2", "73", "unknown", "nothing", "is", "deleted"] in lines
+    with broker:
+        pass
+    (broker.data / "prices-0").rename(broker.data / "left-0")
+    result = penstock("cluster", "adopt", "--set", f"log.dirs={broker.data}")
+    [left] = [line.split() for line in result.stdout.splitlines() if line.startswith("left")]
+    assert left[:8] == ["left", "0", "1", "0", "none:", "not", "in", "the"]
+    assert "nothing will be adopted" in result.stderr
+
+
+def test_settings_that_make_no_sense_are_refused(broker: PenstockBroker) -> None:
+    for setting, problem, status in (
+        ("orders", "it must be TOPIC:KEY=VALUE", 2),
+        ("missing:cleanup.policy=compact", "the log directories have no topic missing", 1),
+        ("orders:cleanup.policy=burn", "cleanup.policy: 'burn' is invalid", 1),
+        ("orders:clean.policy=compact", "no such topic setting; did you mean cleanup.policy?", 1),
+        ("__consumer_offsets:cleanup.policy=delete", "are known: defaults of an internal", 1),
+    ):
+        options = ("--set", f"log.dirs={broker.data}", "--topic-config", setting, "--apply")
+        assert problem in penstock.refused("cluster", "adopt", *options, status=status)
+        assert not (broker.data / "penstock-metadata.db").exists()
