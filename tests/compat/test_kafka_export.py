@@ -15,6 +15,7 @@ import pytest
 from penstock.broker.config.properties import load_broker_config
 from penstock.broker.offline.stopped_store import existing_store, load_image
 from penstock.client import Consumer, Producer
+from penstock.client.admin import FeatureUpdate
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.model_topics import NewTopic
 from penstock.controller.metadata import ConfigKey, ConfigRecord
@@ -35,6 +36,8 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
+KAFKA_METADATA_VERSION = 30
+"""That of Kafka 4.3."""
 COMPACTED = TopicPartition("compacted", 0)
 GROWN = TopicPartition("grown", 3)
 
@@ -159,6 +162,8 @@ def test_kafka_serves_an_export_and_we_take_it_back(
             assert values == [b"%d" % number for number in range(100, 110)]
         last_producer_id = new_producer_id(kafka.bootstrap, "open")  # aborts the transaction
         check_records(kafka.bootstrap)
+        with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+            admin.update_features({"metadata.version": FeatureUpdate(KAFKA_METADATA_VERSION)})
         kafka.stop()
     assert not [line for line in kafka.log_lines("ERROR") if "ControllerApis" not in line]
 
@@ -199,7 +204,7 @@ def test_a_kafka_cluster_serves_the_export_of_several_brokers(
 ) -> None:
     """R1, R2: one snapshot for all; every replica has its log and gets in sync."""
     settings = {"node.id": "1", "log.dirs": str(tmp_path / "data")}
-    assignments = {0: (1, 2), 1: (2, 3), 2: (3, 1), 3: (2, 1, 3)}
+    assignments = {0: (1, 2), 1: (2, 3), 2: (3, 1), 3: (2, 1)}
     with PenstockBroker(tmp_path / "penstock", settings, brokers=3) as broker:
         with Admin(bootstrap_servers=broker.bootstrap) as admin:
             admin.create_topics([NewTopic("t", assignments=assignments)])

@@ -27,7 +27,7 @@ def load_copy(path: Path) -> list[Record]:
     for _ in range(_ATTEMPTS):
         files = _consistent_files(path)
         if files is not None:
-            return _records_of(path.name, *files)
+            return _records_of(path, *files)
         time.sleep(_DELAY_S)
     raise KafkaStorageError(
         f"metadata store {path} changes all the time", remedy="try again, or stop the broker"
@@ -59,14 +59,18 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _records_of(name: str, data: bytes, log: bytes) -> list[Record]:
+def _records_of(path: Path, data: bytes, log: bytes) -> list[Record]:
     # The directory is readable by its owner only: the store has credentials.
     with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
-        copy = Path(directory, name)
+        copy = Path(directory, path.name)
         copy.write_bytes(data)
-        copy.with_name(f"{name}-wal").write_bytes(log)
-        store = EmbeddedStore(copy)
+        copy.with_name(f"{path.name}-wal").write_bytes(log)
         try:
-            return store.load().records
-        finally:
-            store.close()
+            store = EmbeddedStore(copy)
+            try:
+                return store.load().records
+            finally:
+                store.close()
+        except KafkaStorageError as error:
+            cause = error.cause.replace(str(copy), str(path))
+            raise KafkaStorageError(cause, remedy=error.remedy) from error

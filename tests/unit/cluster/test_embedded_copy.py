@@ -1,6 +1,5 @@
 """The embedded store is read while a broker has it open and commits."""
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -36,30 +35,32 @@ def test_a_store_in_use_is_read_without_a_lock(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_copy_never_has_half_a_commit(tmp_path: Path) -> None:
-    """Commits of 20 nodes, with checkpoints between them, while the store is read."""
+def test_a_copy_never_has_half_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite begins a new write-ahead log after the file was copied, and before the log is."""
     store = EmbeddedStore(tmp_path / "m.db")
     store.commit(configs(0))
-    is_done = threading.Event()
+    store.close()
+    store = EmbeddedStore(tmp_path / "m.db")
+    read = embedded_copy._read
+    reads = 0
 
-    def write() -> None:
-        for number in range(1, 300):
-            store.commit(configs(number))
-        is_done.set()
+    def commit_and_read(path: Path) -> bytes:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            store.commit(configs(1))
+            for number in range(50):  # 25 pages each: more than SQLite lets the log grow to
+                values = {"x": str(number % 10) * 100_000}
+                store.commit([Put(ConfigRecord((("topics", "other"),), values))])
+        return read(path)
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    last = 0
-    while not is_done.is_set():
-        values = {
-            int(record.values["segment.ms"])
-            for record in load_copy(tmp_path / "m.db")
-            if isinstance(record, ConfigRecord)
-        }
-        [value] = values
-        assert value >= last, "it is never older than what was read before"
-        last = value
-    writer.join()
+    monkeypatch.setattr(embedded_copy, "_read", commit_and_read)
+    copied_values = {
+        record.values["segment.ms"]
+        for record in load_copy(tmp_path / "m.db")
+        if isinstance(record, ConfigRecord) and "segment.ms" in record.values
+    }
+    assert copied_values == {"1"}
     store.close()
 
 
@@ -76,3 +77,9 @@ def test_a_store_that_changes_all_the_time_is_reported(
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(KafkaStorageError, match="cannot be read: No such file"):
         load_copy(tmp_path / "missing.db")
+
+
+def test_a_damaged_store_is_named(tmp_path: Path) -> None:
+    (tmp_path / "m.db").write_bytes(b"not a database" * 1000)
+    with pytest.raises(KafkaStorageError, match=f"metadata store {tmp_path}/m.db is damaged"):
+        load_copy(tmp_path / "m.db")

@@ -68,6 +68,8 @@ class KafkaExport:
         Raises KafkaStorageError if the directories are not those of nodes that were stopped
         cleanly, or if an output is not empty.
         """
+        if len({output.resolve() for output in outputs}) < len(outputs):
+            raise KafkaStorageError("an output is named twice", remedy="name each one once")
         self._image = image
         self._now_ms = now_ms
         self.omissions: list[str] = []
@@ -113,8 +115,18 @@ class KafkaExport:
     def run(self, *, link: bool, copied: Callable[[int], None]) -> None:
         """Copies everything; `copied` is called with the number of bytes of each segment file.
 
-        With `link`, files of records that are never appended to again are hard links.
+        With `link`, files of records that are never appended to again are hard links. Raises
+        KafkaStorageError if something cannot be read or written.
         """
+        try:
+            self._run(link, copied)
+        except OSError as error:
+            raise KafkaStorageError(
+                f"{error.filename or 'a file'} cannot be copied: {error.strerror}",
+                remedy="remove the outputs, and export again when this is solved",
+            ) from error
+
+    def _run(self, link: bool, copied: Callable[[int], None]) -> None:
         for copy in self._copies:
             copy.target.mkdir(mode=0o700, parents=True, exist_ok=True)
             for partition in copy.partitions:
@@ -141,7 +153,7 @@ class KafkaExport:
         known = node.partitions
         for log_dir, output in zip(node.log_dirs, outputs, strict=True):
             self._check_source(node, log_dir)
-            _check_output(output)
+            _check_output(output, log_dir.path)
             self.omissions += (
                 f"{log_dir.path / name}: not the log of a partition"
                 for name in log_dir.other_directories
@@ -256,7 +268,11 @@ def _replica_ids(image: ClusterImage) -> set[int]:
     }
 
 
-def _check_output(output: Path) -> None:
+def _check_output(output: Path, log_dir: Path) -> None:
+    if output.resolve().is_relative_to(log_dir.resolve()):
+        raise KafkaStorageError(
+            f"{output} is in the log directory {log_dir}", remedy="name a directory elsewhere"
+        )
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise KafkaStorageError(
             f"{output} exists and is not empty", remedy="name a new directory, or remove it"

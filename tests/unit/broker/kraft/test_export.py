@@ -127,6 +127,10 @@ def test_what_cannot_be_right_is_refused_before_anything_is_written(tmp_path: Pa
     output = tmp_path / "kafka"
     with pytest.raises(KafkaStorageError, match="one output for each directory"):
         export(image_of(1), str(source), output, tmp_path / "more")
+    with pytest.raises(KafkaStorageError, match="named twice"):
+        export(image_of(1), str(source), output, output)
+    with pytest.raises(KafkaStorageError, match="is in the log directory"):
+        export(image_of(1), str(source), source / "kafka")
     with pytest.raises(KafkaStorageError, match=r"set node.id=1"):
         export(image_of(1), str(source), output, node_id=2)
     image = image_of(1)
@@ -147,3 +151,10 @@ def test_what_cannot_be_right_is_refused_before_anything_is_written(tmp_path: Pa
     store_clean_shutdown(DISK, str(source))
     with pytest.raises(KafkaStorageError, match="not empty"):
         export(image_of(1), str(source), output)
+
+
+def test_an_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    source = log_dir(tmp_path / "data", 1, "t-0")
+    (tmp_path / "file").touch()
+    with pytest.raises(KafkaStorageError, match="file/kafka cannot be copied: Not a directory"):
+        export(image_of(1), str(source), tmp_path / "file" / "kafka")
