@@ -11,6 +11,7 @@ from penstock.client.admin.model_topics import NewTopic
 from penstock.protocol.enums import ConfigResourceType, ConfigSource
 from tests.support.broker.process import PenstockBroker
 from tests.support.client.cli import Cli
+from tests.support.cluster.zookeeper_server import new_chroot, shared_server
 from tests.support.kafka_clients.brokers import SETTINGS
 
 penstock = Cli()
@@ -79,6 +80,20 @@ def test_settings_are_confirmed_before_the_first_start(broker: PenstockBroker) -
         "cluster", "adopt", "--set", f"log.dirs={broker.data}", *setting, "--apply"
     )
     assert "the metadata store has a cluster already" in error
+
+
+def test_settings_are_confirmed_in_zookeeper(broker: PenstockBroker, tmp_path: Path) -> None:
+    address = shared_server().address + new_chroot()
+    options = ("--set", f"zookeeper.connect={address}")
+    setting = ("--topic-config", "orders:cleanup.policy=compact")
+    assert sources(broker, *options, *setting, "--apply")["orders"] == ("confirmed", "compact")
+    with PenstockBroker(tmp_path, {**SETTINGS, "zookeeper.connect": address}):
+        pass
+    assert sources(broker, *options) == {
+        "orders": ("store", "compact"),
+        "prices": ("store", ""),
+        "__consumer_offsets": ("store", "compact"),
+    }
 
 
 def test_people_see_what_will_happen(broker: PenstockBroker) -> None:

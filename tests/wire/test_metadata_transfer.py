@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.config.properties import load_broker_config
+from penstock.broker.kraft.metadata_log import read_metadata
 from penstock.broker.offline.stopped_store import existing_store, load_image
 from penstock.client import Consumer, Producer
 from penstock.client.admin.admin import Admin
@@ -81,6 +82,14 @@ def producer_id(bootstrap: str, transactional_id: str) -> int:
         producer.init_transactions()
         [transaction] = admin.describe_transactions([transactional_id]).values()
         return transaction.producer_id
+
+
+def export_arguments(
+    settings: Mapping[str, str], node_id: str, data: Path, directory: Path
+) -> list[str]:
+    options = options_of({**settings, "node.id": node_id, "log.dirs": str(data)})
+    output = str(directory / f"kafka-{node_id}")
+    return ["cluster", "export", "--to", "kafka", "--output", output, *options]
 
 
 def test_a_lost_store_is_restored_from_a_backup(tmp_path: Path) -> None:
@@ -164,6 +173,19 @@ def test_one_node_becomes_a_cluster(tmp_path: Path) -> None:
 
         file = tmp_path / "metadata.json"
         penstock("cluster", "backup", str(file), *options_of(shared))
+    dirs = {"1": first.data, "2": second.data}
+    with PenstockBroker(tmp_path / "first", shared):
+        error = penstock.refused(*export_arguments(shared, "2", dirs["2"], tmp_path))
+        assert "brokers 1 of the cluster are running: stop all of them first" in error
+    snapshots = []
+    for node_id, data in dirs.items():
+        penstock(*export_arguments(shared, node_id, data, tmp_path))
+        [directory] = tmp_path.glob(f"kafka-{node_id}/__cluster_metadata-0")
+        snapshots.append(list(read_metadata(directory)))
+    assert snapshots[0] == snapshots[1], "every controller has the same metadata"
+    assert (tmp_path / "kafka-2" / "compacted-0").is_dir()
+    assert not (tmp_path / "kafka-1" / "compacted-0").exists()
+
     restored = {**shared, "zookeeper.connect": shared_server().address + new_chroot()}
     penstock("cluster", "restore", str(file), *options_of(restored))
     image = stored_image({**shared, "log.dirs": str(broker.data)})
