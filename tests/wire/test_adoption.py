@@ -1,5 +1,6 @@
 """`penstock cluster adopt`: topics whose metadata was lost get settings before the first start."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from tests.support.kafka_clients.brokers import SETTINGS
 penstock = Cli()
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> PenstockBroker:
-    """A broker that is stopped, and whose metadata store is lost."""
-    broker = PenstockBroker(tmp_path, {**SETTINGS, "offsets.topic.num.partitions": "1"})
+@pytest.fixture(scope="module")
+def stopped_broker(tmp_path_factory: pytest.TempPathFactory) -> PenstockBroker:
+    """A broker whose metadata store is lost."""
+    broker = PenstockBroker(
+        tmp_path_factory.mktemp("stopped"), {**SETTINGS, "offsets.topic.num.partitions": "1"}
+    )
     with (
         broker,
         Admin(bootstrap_servers=broker.bootstrap) as admin,
@@ -30,6 +33,14 @@ def broker(tmp_path: Path) -> PenstockBroker:
         producer.send("orders", b"value", partition=1).result()
         admin.alter_group_offsets("g", {("orders", 0): 0})
     (broker.data / "penstock-metadata.db").unlink()
+    return broker
+
+
+@pytest.fixture
+def broker(stopped_broker: PenstockBroker, tmp_path: Path) -> PenstockBroker:
+    """The same broker, with files of its own."""
+    broker = PenstockBroker(tmp_path, SETTINGS)
+    shutil.copytree(stopped_broker.data, broker.data)
     return broker
 
 
@@ -55,7 +66,6 @@ def test_settings_are_confirmed_before_the_first_start(broker: PenstockBroker) -
     more = ("--topic-config", "orders:segment.ms=1234567")
     assert sources(broker, *setting, *more, "--apply")["orders"] == ("confirmed", "compact")
     assert sources(broker)["orders"] == ("confirmed", "compact")
-    broker.log.unlink()
     with broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
         resources = [
             ConfigResource(ConfigResourceType.TOPIC, name) for name in ("orders", "prices")

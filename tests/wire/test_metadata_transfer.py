@@ -117,22 +117,6 @@ def test_a_lost_store_is_restored_from_a_backup(tmp_path: Path) -> None:
         assert producer_id(broker.bootstrap, "new") > last_producer_id
 
 
-def test_the_metadata_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    brokers = [PenstockBroker(tmp_path / name, SETTINGS) for name in ("first", "second")]
-    for broker in brokers:
-        broker.start()
-        broker.stop()
-    first, second = ({**SETTINGS, "log.dirs": str(broker.data)} for broker in brokers)
-    file = tmp_path / "metadata.json"
-    penstock("cluster", "backup", str(file), *options_of(first))
-    (brokers[1].data / "penstock-metadata.db").unlink()
-    error = penstock.refused("cluster", "restore", str(file), *options_of(second))
-    assert f"{brokers[1].data} belongs to cluster" in error
-    missing = {**SETTINGS, "log.dirs": str(tmp_path / "missing")}
-    error = penstock.refused("cluster", "backup", str(tmp_path / "new"), *options_of(missing))
-    assert "has no metadata store of Penstock" in error
-
-
 def test_one_node_becomes_a_cluster(tmp_path: Path) -> None:
     """The metadata moves to ZooKeeper, a second broker joins, and gets a replica."""
     address = shared_server().address + new_chroot()
