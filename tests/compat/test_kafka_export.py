@@ -57,11 +57,9 @@ def export(settings: Mapping[str, str], outputs: list[Path]) -> dict[str, object
     return document
 
 
-def values_of(bootstrap: str, partition: TopicPartition, **options: str) -> list[bytes | None]:
+def values_of(bootstrap: str, partition: TopicPartition) -> list[bytes | None]:
     """Returns the values of all records of a partition, of committed transactions only."""
-    with Consumer(
-        bootstrap_servers=bootstrap, isolation_level="read_committed", **options
-    ) as consumer:
+    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign([partition])
         end = consumer.end_offsets([partition])[partition]
         consumer.seek_to_beginning([partition])
@@ -71,10 +69,13 @@ def values_of(bootstrap: str, partition: TopicPartition, **options: str) -> list
         return values
 
 
-def next_values(bootstrap: str, group_id: str, count: int, **options: str) -> list[bytes | None]:
-    """Returns what a member of a group reads next, and commits it."""
+def next_values(bootstrap: str, protocol: str, count: int) -> list[bytes | None]:
+    """Returns what a member of the group with the name of its protocol reads next; commits it."""
     with Consumer(
-        bootstrap_servers=bootstrap, group_id=group_id, auto_offset_reset="earliest", **options
+        bootstrap_servers=bootstrap,
+        group_id=protocol,
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
     ) as consumer:
         consumer.subscribe(["grown"])
         values: list[bytes | None] = []
@@ -132,7 +133,7 @@ def test_kafka_serves_an_export_and_we_take_it_back(
         open_producer.begin_transaction()
         open_producer.send("compacted", b"open", key=b"open").result()
         for protocol in ("classic", "consumer"):
-            first = next_values(broker.bootstrap, protocol, 100, group_protocol=protocol)
+            first = next_values(broker.bootstrap, protocol, 100)
             assert len(first) == 100
         metadata = metadata_of(admin)
         broker.stop()
@@ -158,7 +159,7 @@ def test_kafka_serves_an_export_and_we_take_it_back(
             for number in range(100, 110):
                 producer.send("grown", b"%d" % number, partition=3)
         for protocol in ("classic", "consumer"):
-            values = next_values(kafka.bootstrap, protocol, 10, group_protocol=protocol)
+            values = next_values(kafka.bootstrap, protocol, 10)
             assert values == [b"%d" % number for number in range(100, 110)]
         last_producer_id = new_producer_id(kafka.bootstrap, "open")  # aborts the transaction
         check_records(kafka.bootstrap)
@@ -177,7 +178,7 @@ def test_kafka_serves_an_export_and_we_take_it_back(
         with Producer(bootstrap_servers=broker.bootstrap) as producer:
             producer.send("grown", b"last", partition=3)
         for protocol in ("classic", "consumer"):
-            assert next_values(broker.bootstrap, protocol, 1, group_protocol=protocol) == [b"last"]
+            assert next_values(broker.bootstrap, protocol, 1) == [b"last"]
     assert stored_configs(settings) == configs, "with the keys of users"
 
 

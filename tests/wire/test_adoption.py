@@ -9,6 +9,7 @@ from penstock.client import Producer
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.model_configs import ConfigResource
 from penstock.client.admin.model_topics import NewTopic
+from penstock.core.ids import TopicPartition
 from penstock.protocol.enums import ConfigResourceType, ConfigSource
 from tests.support.broker.process import PenstockBroker
 from tests.support.client.cli import Cli
@@ -31,7 +32,7 @@ def stopped_broker(tmp_path_factory: pytest.TempPathFactory) -> PenstockBroker:
     ):
         admin.create_topics([NewTopic(name, 2, 1) for name in ("orders", "prices")])
         producer.send("orders", b"value", partition=1).result()
-        admin.alter_group_offsets("g", {("orders", 0): 0})
+        admin.alter_group_offsets("g", {TopicPartition("orders", 0): 0})
     (broker.data / "penstock-metadata.db").unlink()
     return broker
 

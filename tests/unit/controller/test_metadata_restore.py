@@ -61,7 +61,8 @@ def test_nodes_are_new_and_without_sessions_or_requests() -> None:
     assert image.partitions[STATE.key].partition_epoch == 0
     assert image.features == FeaturesRecord({"group.version": 1}, 0)
     assert (image.brokers, image.controller_id) == ({}, -1)
-    assert image.reassign_partitions is image.preferred_election is None
+    assert image.reassign_partitions is None
+    assert image.preferred_election is None
     assert (image.isr_changes, image.log_dir_events) == ({}, {})
 
 

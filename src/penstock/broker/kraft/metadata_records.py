@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from uuid import UUID, uuid5
 
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
-from penstock.broker.config.settings import Table
+from penstock.broker.config.settings import Setting
 from penstock.broker.config.topic_config import TOPIC_SETTINGS
 from penstock.broker.metadata.features import SUPPORTED_FEATURES
 from penstock.controller.configs import ENTITY_KINDS
@@ -37,7 +37,11 @@ PARTITION_VERSION: Final = 2
 _NO_LEADER: Final = -1
 _ACL_IDS: Final = UUID("7b4b1c7e-5a0c-4c57-9d3c-51a4a0f2d7c9")
 _RESOURCE_TYPES: Final = {kind: resource_type for resource_type, kind in ENTITY_KINDS.items()}
-_TABLES: Final[Mapping[str, Table]] = {"topics": TOPIC_SETTINGS, "brokers": BROKER_SETTINGS}
+_NO_TABLE: Final[Mapping[str, Setting]] = {}
+_TABLES: Final[Mapping[str, Mapping[str, Setting]]] = {
+    "topics": TOPIC_SETTINGS,
+    "brokers": BROKER_SETTINGS,
+}
 _MECHANISMS: Final = {mechanism.mechanism_name: mechanism for mechanism in ScramMechanism}
 
 DirectoryIds = Mapping[tuple[int, TopicPartition], UUID]
@@ -138,7 +142,7 @@ def _config_records(config: ConfigRecord, omissions: list[str]) -> Iterator[Mess
     if resource_type is None:
         yield from _client_records(config, omissions)
         return
-    table = _TABLES.get(kind, {})
+    table = _TABLES.get(kind, _NO_TABLE)
     for key, value in sorted(config.values.items()):
         if key in table and table[key].old:
             omissions.append(f"{key}={value} of {kind} {name}: Kafka 4 has no such setting")

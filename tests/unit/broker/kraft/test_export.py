@@ -47,7 +47,7 @@ def image_of(*replicas: int) -> ClusterImage:
     image = ClusterImage()
     topic = TopicRecord("t", UUID(int=77), {0: Assignment(replicas)})
     state = PartitionRecord("t", 0, replicas[0], 0, replicas, 0, 0)
-    image.apply(map(Put, (ClusterIdRecord("cluster"), topic, state)))
+    image.apply([Put(ClusterIdRecord("cluster")), Put(topic), Put(state)])
     return image
 
 
