@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.broker.kraft.metadata_log import read_metadata
+from penstock.broker.kraft.snapshot import build_snapshot, snapshot_name
 from penstock.client import Consumer, Producer
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.model_topics import NewTopic
 from penstock.core.ids import TopicPartition
+from penstock.records.batch import read_header
 from tests.support.broker.process import PenstockBroker
 from tests.support.client.cli import Cli
 from tests.support.cluster.zookeeper_server import ZooKeeperServer
@@ -61,6 +64,27 @@ def kafka(
         broker.stop()
         assert list((broker.data / "__cluster_metadata-0").glob("0*.checkpoint")), "no snapshot"
         yield StoppedKafka(broker.data, metadata, transaction.producer_id)
+
+
+def without_times(snapshot: bytes) -> list[bytes]:
+    """Returns the batches of a snapshot with zeros instead of timestamps and checksums."""
+    batches = []
+    position = 0
+    while position < len(snapshot):
+        size = read_header(snapshot, position).size
+        batch = bytearray(snapshot[position : position + size])
+        batch[17:21], batch[27:43] = bytes(4), bytes(16)
+        batches.append(bytes(batch))
+        position += size
+    return batches
+
+
+def test_our_snapshots_are_those_of_kafka_storage(kafka: StoppedKafka, tmp_path: Path) -> None:
+    """`bootstrap.checkpoint`, which `kafka-storage format` has written, byte for byte."""
+    theirs = (kafka.data / "bootstrap.checkpoint").read_bytes()
+    (tmp_path / snapshot_name(0, 0)).write_bytes(theirs)
+    ours = b"".join(build_snapshot(list(read_metadata(tmp_path)), timestamp=0))
+    assert without_times(ours) == without_times(theirs)
 
 
 def test_what_will_be_taken_over_is_shown_before(kafka: StoppedKafka) -> None:
