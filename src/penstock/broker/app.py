@@ -287,6 +287,7 @@ class App:
     async def _register(self) -> None:
         epoch = await self._registration.register(self.endpoints)
         self.parts.controller_requests.broker_epoch = epoch
+        self._controller.session_status.is_registered = True
 
     def _claim_controller(self, image: ClusterImage) -> list[Change]:
         return claim_controller(image, self._broker_id, self._clock.now_ms())

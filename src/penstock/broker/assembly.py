@@ -41,6 +41,7 @@ from penstock.broker.metadata.leader_rebalancer import LeaderRebalancer
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
+from penstock.broker.metrics.request_metrics import RequestMetrics
 from penstock.broker.pacer import Pacer
 from penstock.broker.replica.alter_partition_manager import AlterPartitionManager
 from penstock.broker.replica.background_tasks import BackgroundTasks
@@ -302,7 +303,9 @@ class BrokerAssembly:
         limits.max_sockets = self._max_sockets
         sessions = SessionFactory(self._config, self._image, self._clock)
         self._metadata.listeners.append(sessions.apply)
-        self.dispatcher = Dispatcher(broker, sessions)
+        self.sessions = sessions
+        self.request_metrics = RequestMetrics(enabled=self._config.int("metrics.port") >= 0)
+        self.dispatcher = Dispatcher(broker, sessions, self.request_metrics)
         self.server = SocketServer(
             self.dispatcher,
             limits,

@@ -10,7 +10,8 @@ import struct
 import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from time import perf_counter
+from typing import Any, Final, cast
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import (
@@ -20,6 +21,7 @@ from penstock.broker.errors import (
     truncate_error_messages,
 )
 from penstock.broker.handlers.table import Handler
+from penstock.broker.metrics.request_metrics import RequestMetrics
 from penstock.broker.replica.fast_produce import VERSIONS as FAST_PRODUCE_VERSIONS
 from penstock.broker.replica.fast_produce import FastProduce
 from penstock.broker.request import (
@@ -30,6 +32,13 @@ from penstock.broker.request import (
     Response,
     Session,
     WaitingResponse,
+)
+from penstock.broker.routes import (
+    BETWEEN_BROKERS,
+    EXEMPT_FROM_QUOTAS,
+    WITHOUT_METADATA,
+    Route,
+    is_follower_fetch,
 )
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.core.errors import (
@@ -45,11 +54,12 @@ from penstock.net.server.send_queue import FileRange
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import decoder
-from penstock.protocol.decoder import Decoder
 from penstock.protocol.encoder import Part
 from penstock.protocol.fields import Message
 from penstock.protocol.frames import decode_request_header, encode_response
+from penstock.protocol.messages.fetch import FetchRequest
 from penstock.protocol.primitives import TooManyElementsError
+from penstock.protocol.response_errors import error_finder
 from penstock.security.acl import AclOperation
 
 logger = logging.getLogger(__name__)
@@ -64,53 +74,16 @@ _ELEMENT_BYTES = 400
 """The memory of a decoded element, about."""
 _DECODED_BYTES_PER_BYTE = 16
 """The memory of a decoded request between brokers, about: most elements are integers."""
-_BETWEEN_BROKERS = frozenset(
-    (
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.ALTER_PARTITION,
-    )
-)
-"""APIs of brokers with elements for each partition."""
-_EXEMPT_FROM_QUOTAS = _BETWEEN_BROKERS | {ApiKey.CONTROLLED_SHUTDOWN, ApiKey.WRITE_TXN_MARKERS}
-"""APIs of brokers that would delay the cluster if they were throttled."""
-
-
-_WITHOUT_METADATA = frozenset(
-    (
-        *_BETWEEN_BROKERS,
-        ApiKey.API_VERSIONS,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.FETCH,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.WRITE_TXN_MARKERS,
-    )
-)
-"""APIs that a starting broker serves before it knows the cluster."""
-
-
-class Route(NamedTuple):
-    """How requests of one API and version are decoded and handled."""
-
-    api_key: ApiKey
-    has_client_id: bool
-    """False for ControlledShutdown version 0, of brokers before Kafka 0.9."""
-    flexible: bool
-    decode: Decoder[Message]
-    handle: Handler
 
 
 class Dispatcher:
     """The `net.server.Service` behind the listeners."""
 
-    def __init__(self, broker: Broker, sessions: SessionFactory) -> None:
+    def __init__(self, broker: Broker, sessions: SessionFactory, metrics: RequestMetrics) -> None:
         self._broker = broker
         self._quotas = broker.quotas
         self._sessions = sessions
+        self._metrics = metrics
         self.fast_produce = FastProduce(
             broker.image,
             broker.replicas,
@@ -118,6 +91,7 @@ class Dispatcher:
             broker.authorizer,
             broker.quotas,
             broker.produce_expiry,
+            metrics.produce,
         )
         self._has_metadata = broker.controller_requests.has_metadata
         self._routes: dict[tuple[int, int], Route] = {}
@@ -193,7 +167,14 @@ class Dispatcher:
                 f"{route.api_key.name} before the login: this listener requires SASL, set "
                 f"security.protocol and sasl.mechanism in the client"
             )
-        request = Request(session, route.api_key, version, correlation_id, client_id, len(frame))
+        metrics = route.metrics
+        request = Request(
+            session, route.api_key, version, correlation_id, client_id, len(frame), 0, metrics
+        )
+        metrics.requests = number = metrics.requests + 1
+        if not number & metrics.mask:
+            request.started = started = perf_counter()
+            request.queued = connection.queued_at or started
         try:
             body, _ = route.decode(frame, position, MAX_INLINE_ELEMENTS)
         except TooManyElementsError:
@@ -230,7 +211,7 @@ class Dispatcher:
 
         An event may concern all partitions of a broker. Only their memory is limited.
         """
-        return route.api_key in _BETWEEN_BROKERS and self._is_broker(request)
+        return route.api_key in BETWEEN_BROKERS and self._is_broker(request)
 
     def _is_broker(self, request: Request) -> bool:
         return self._broker.authorizer.allows_cluster(request.session, AclOperation.CLUSTER_ACTION)
@@ -257,8 +238,10 @@ class Dispatcher:
     def _handle(self, route: Route, request: Request, body: Message) -> HandlerResult:
         """Calls the handler, and counts its time for the request quota, from which brokers are
         exempt."""
+        if isinstance(body, FetchRequest) and is_follower_fetch(body):
+            request.metrics = self._metrics.move_to_follower()
         if not self._quotas.limits.enabled or (
-            route.api_key in _EXEMPT_FROM_QUOTAS and self._is_broker(request)
+            route.api_key in EXEMPT_FROM_QUOTAS and self._is_broker(request)
         ):
             return route.handle(request, body)
         start = time.perf_counter()
@@ -294,8 +277,9 @@ class Dispatcher:
             header = definition.request_header_version(version)
             decode = decoder(definition.request, version)
             handle = spec.bind(self._broker)
-            route = Route(definition.key, header > 0, header == 2, decode, handle)
-            if definition.key not in _WITHOUT_METADATA and not self._has_metadata.is_set():
+            metrics = self._metrics.by_api[definition.key]
+            route = Route(definition.key, header > 0, header == 2, decode, handle, metrics)
+            if definition.key not in WITHOUT_METADATA and not self._has_metadata.is_set():
                 return route._replace(handle=partial(self._handle_with_metadata, route.handle))
             self._routes[key, version] = route
             return route
@@ -316,6 +300,10 @@ class Dispatcher:
     def _send(
         self, connection: Connection, pending: PendingResponse, request: Request, response: Message
     ) -> None:
+        if request.started:
+            completed = perf_counter()
+            if not request.handled:
+                request.handled = completed
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if request.throttle_ms > throttle_ms:
             throttle_ms = request.throttle_ms
@@ -336,9 +324,14 @@ class Dispatcher:
         except KafkaError as error:
             self._send_truncated(connection, pending, request, response, error)
             return
+        if self._metrics.enabled:
+            request.record_errors(error_finder(type(response))(response))
         _send_parts(pending, parts)
         if throttle_ms > 0:
             connection.throttle(throttle_ms)
+            request.record_throttle(throttle_ms)
+        if request.started:
+            request.record_times(completed, perf_counter())
 
     async def _send_large(
         self,
@@ -353,16 +346,25 @@ class Dispatcher:
         Later requests of the connection wait, so that a client has one such response in memory.
         """
         workers = self._broker.workers
+        completed = perf_counter() if request.started else 0.0
         try:
-            parts = await workers.run(
+            parts, codes = await workers.run(
                 workers.codec,
-                lambda: encode_response(response, request.version, request.correlation_id),
+                lambda: (
+                    encode_response(response, request.version, request.correlation_id),
+                    error_finder(type(response))(response),
+                ),
             )
         except KafkaError as error:
             self._send_truncated(connection, pending, request, response, error)
         else:
+            request.record_errors(codes)
             _send_parts(pending, parts)
-            connection.throttle(throttle_ms)
+            if throttle_ms > 0:
+                connection.throttle(throttle_ms)
+                request.record_throttle(throttle_ms)
+            if request.started:
+                request.record_times(completed, perf_counter())
         finally:
             connection.release()
 
@@ -389,8 +391,12 @@ class Dispatcher:
         result: HandlerResult,
     ) -> None:
         """Handles every result that is not a message."""
+        if request.started and not isinstance(result, Coroutine):
+            request.handled = perf_counter()
         if result is NO_RESPONSE:
             pending.skip()
+            if request.started:
+                request.record_times(request.handled, request.handled)
         elif isinstance(result, WaitingResponse):
             pending.is_grouped = True
             result.deliver_to(partial(self._send, connection, pending, request))

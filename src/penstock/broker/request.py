@@ -1,7 +1,7 @@
 """A request on its path through the broker: its session, its header and the handler's result."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from penstock.broker.metrics.request_metrics import ApiMetrics
 from penstock.broker.security.sasl_authenticator import SaslServerAuthenticator
 from penstock.controller.metadata import SecurityProtocol
 from penstock.protocol.api_key import ApiKey
@@ -56,6 +57,27 @@ class Request(Struct, gc=False):
     """Bytes of the whole frame."""
     throttle_ms: int = 0
     """How long the request quota throttles the client; the dispatcher sets it after handling."""
+    metrics: ApiMetrics | None = None
+    """Where the times below are recorded."""
+    queued: float = 0.0
+    """When the request was received."""
+    started: float = 0.0
+    """When the dispatcher received it; 0 if it is not measured."""
+    handled: float = 0.0
+    """When everything but a wait for the response was done."""
+
+    def record_times(self, completed: float, sent: float) -> None:
+        """Records the times of a measured request: when its response was complete, and sent."""
+        if self.metrics is not None:
+            self.metrics.record(self.queued, self.started, self.handled, completed, sent)
+
+    def record_errors(self, codes: Sequence[int]) -> None:
+        if codes and self.metrics is not None:
+            self.metrics.errors.update(codes)
+
+    def record_throttle(self, throttle_ms: int) -> None:
+        if self.metrics is not None:
+            self.metrics.throttle.record(throttle_ms / 1000)
 
 
 class NoResponse(Enum):

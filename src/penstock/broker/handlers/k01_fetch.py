@@ -144,11 +144,27 @@ class _Fetch:
             return FetchResponse(throttle_ms, 0, context.session_id, [])
         context.open_session(self._context.clock.monotonic_ms())
         topics = yield from context.responses(result.partitions)
+        if result.size:
+            self._count_bytes(result)
         response = FetchResponse(0, 0, context.session_id, topics)
         if result.must_respond and self._request.version >= _FIRST_WITH_ENDPOINTS:
             listener = self._request.session.listener
             add_fetch_endpoints(response, self._context.image, listener)
         return response
+
+    def _count_bytes(self, result: Ready) -> None:
+        """Counts the records in the traffic of their topics."""
+        traffic_of, is_follower = self._context.replicas.traffic, self._reader.is_follower
+        for partition, data in result.partitions:
+            records = data.records
+            if isinstance(records, LogSlice):
+                traffic = traffic_of.get(partition.topic)
+                if traffic is None:
+                    continue
+                if is_follower:
+                    traffic.replication_bytes_out += records.size
+                else:
+                    traffic.bytes_out += records.size
 
     def _record_throttled(self, result: Ready) -> None:
         """Counts what a follower gets of throttled partitions."""

@@ -25,6 +25,7 @@ from penstock.controller.broker_updates import (
     full_update,
     full_updates,
 )
+from penstock.controller.election_counts import ElectionCounts
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     BrokerKey,
@@ -120,6 +121,8 @@ class ActiveController:
         self._responses: deque[ControlResponse] = deque()
         self.is_started = False
         """Whether brokers get updates: the first decision has been committed."""
+        self.election_counts = ElectionCounts()
+        """The host replaces it with its own, which counts the elections of all terms."""
         self.on_response: Callable[[], None] = lambda: None
         """Called when a broker has responded: there may be reactions to it."""
         self.reactions.begin(image)
@@ -197,6 +200,7 @@ class ActiveController:
             stops, self.stops = self.stops, {}
             updates = self._updates(changes, stops)
         self.reactions.observe(self.image, changes)
+        self.election_counts.add(self.image, changes)
         self.image.apply(changes)
         return self._prepared(updates)
 

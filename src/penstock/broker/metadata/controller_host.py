@@ -28,6 +28,7 @@ from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_queue import ControllerQueue
 from penstock.broker.request import Request
+from penstock.broker.metadata.session_status import SessionStatus
 from penstock.broker.workers import Workers
 from penstock.cluster.store import (
     CommittedChanges,
@@ -38,6 +39,7 @@ from penstock.cluster.store import (
     Snapshot,
     StoreConflictError,
 )
+from penstock.controller.election_counts import ElectionCounts
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, ClusterKey, Delete, Put
 from penstock.controller.partition_state_machine import ElectionRules
@@ -85,6 +87,9 @@ class ControllerHost:
         logs. If one raises a KafkaError, nothing is committed."""
         self.active: ActiveController | None = None
         """The controller, while this broker is it."""
+        self.election_counts = ElectionCounts()
+        """The elections while this broker was the controller."""
+        self.session_status = SessionStatus()
         self._metadata = metadata
         self._store = store
         self._workers = workers
@@ -437,6 +442,7 @@ class ControllerHost:
         self.active = controller
         self._claimed_id = controller.broker_id
         controller.on_response = self._wake
+        controller.election_counts = self.election_counts
         await self._drain()
         logger.info("this broker is the controller, in epoch %d", controller.image.controller_epoch)
         await self._react(controller)
@@ -455,6 +461,7 @@ class ControllerHost:
         self._loop.call_soon_threadsafe(self._session_changed, state)
 
     def _session_changed(self, state: SessionState) -> None:
+        self.session_status.update(state)
         if state is SessionState.EXPIRED:
             logger.warning(
                 "the session with the metadata store has expired: this broker registers again"

@@ -7,6 +7,7 @@ itself takes 5.
 """
 
 import struct
+from time import perf_counter
 from typing import Final, NamedTuple, cast
 
 from penstock.broker.expiry_timer import ExpiryTimer
@@ -16,6 +17,7 @@ from penstock.broker.handlers.k00_produce import (
     single_batch,
 )
 from penstock.broker.metadata.leader_endpoints import add_produce_endpoints
+from penstock.broker.metrics.request_metrics import ApiMetrics
 from penstock.broker.replica.delayed_produce import set_commit_result
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
@@ -71,7 +73,16 @@ class CachedRequest(NamedTuple):
 class WaitingProduce(PendingResponse):
     """A response that waits until all in-sync replicas have the records (an `OffsetWait`)."""
 
-    __slots__ = ("cached", "deadline", "offset", "owner", "response", "version")
+    __slots__ = (
+        "cached",
+        "deadline",
+        "handled",
+        "offset",
+        "owner",
+        "response",
+        "started",
+        "version",
+    )
 
     deadline: float
 
@@ -83,6 +94,7 @@ class WaitingProduce(PendingResponse):
         cached: CachedRequest,
         offset: int,
         response: bytes,
+        started: float,
     ) -> None:
         # As in the base class, without the call.
         self.connection = connection
@@ -94,9 +106,14 @@ class WaitingProduce(PendingResponse):
         self.cached = cached
         self.offset = offset
         self.response = response
+        self.started = started
+        """When the request began; 0 if it is not measured."""
+        self.handled = perf_counter() if started else 0.0
 
     def complete(self, code: ErrorCode) -> None:
         self.owner.expiry.discard(self)
+        if self.started:
+            self._record()
         if code is ErrorCode.NONE:
             self.send((self.response,))
         else:
@@ -104,7 +121,13 @@ class WaitingProduce(PendingResponse):
 
     def expire(self) -> None:
         self.cached.replica.commit_watchers.discard(self)
+        if self.started:
+            self._record()
         self.owner.respond_uncommitted(self, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _record(self) -> None:
+        now, started = perf_counter(), self.started
+        self.owner.metrics.record(started, started, self.handled, now, now)
 
 
 class FastProduce:
@@ -118,6 +141,7 @@ class FastProduce:
         authorizer: RequestAuthorizer,
         quotas: ClientQuotaManager,
         expiry: ExpiryTimer,
+        metrics: ApiMetrics,
     ) -> None:
         self._image = image
         self._replicas = replicas
@@ -127,6 +151,7 @@ class FastProduce:
         self._cache: dict[tuple[int, bytes], CachedRequest | None] = {}
         """By version and prefix; None for requests that always take the normal path."""
         self.expiry = expiry
+        self.metrics = metrics
 
     def clear(self) -> None:
         """Empties the cache: leaders, topics or settings have changed."""
@@ -175,6 +200,9 @@ class FastProduce:
         if cached is None:
             return False
         replica, acks, timeout_s, layout, length, prefix, suffix = cached
+        metrics = self.metrics
+        metrics.requests = number = metrics.requests + 1
+        started = 0.0 if number & metrics.mask else perf_counter()
         try:
             info = replica.append(records, acks=acks)
         except KafkaError as error:
@@ -196,10 +224,16 @@ class FastProduce:
             and replica.partition.followers
             and info.last_offset >= replica.log.high_watermark
         ):
-            wait = WaitingProduce(self, connection, version, cached, info.last_offset + 1, response)
+            wait = WaitingProduce(
+                self, connection, version, cached, info.last_offset + 1, response, started
+            )
             connection.add_response(wait)
             replica.commit_watchers.add_wait(wait)
             self.expiry.add(wait, timeout_s)
+        elif started:
+            handled = perf_counter()
+            connection.respond((response,))
+            metrics.record(started, started, handled, handled, perf_counter())
         else:
             connection.respond((response,))
         return True
@@ -208,6 +242,7 @@ class FastProduce:
 
     def respond_uncommitted(self, wait: WaitingProduce, code: ErrorCode) -> None:
         """Responds with the reason why not all in-sync replicas have the records."""
+        self.metrics.errors[code] += 1
         replica, _, _, layout, *_ = wait.cached
         _, correlation_id, _, *offsets, _ = layout.unpack(wait.response)
         topic, index = replica.partition.key
@@ -234,6 +269,7 @@ class FastProduce:
             partition = error_response(self._image, version, topic, index, earlier)
         else:
             partition = append_error_response(self._image, version, replica, error)
+        self.metrics.errors[partition.error_code] += 1
         produce_response = self._error_response(topic, partition, connection.peer.listener)
         (response,) = encode_response(produce_response, version, correlation_id)
         connection.respond((cast("bytes", response),))

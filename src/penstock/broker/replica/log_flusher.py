@@ -10,6 +10,7 @@ import logging
 
 from penstock.broker.workers import Workers
 from penstock.core.errors import KafkaStorageError
+from penstock.core.histogram import Histogram
 from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 
@@ -28,6 +29,8 @@ class LogFlusher:
         self._next: dict[Log, asyncio.Future[None]] = {}
         self._started: dict[Log, float] = {}
         """When the running flush of each log began, on the loop's clock; the oldest first."""
+        self.flush_times = Histogram()
+        """Of all flushes that have ended."""
 
     def flush(self, log: Log) -> "asyncio.Future[None]":
         """Makes the current content of the log durable; the future completes, or fails, with it.
@@ -66,9 +69,10 @@ class LogFlusher:
     ) -> None:
         del self._running[log]
         started = self._started.pop(log)
+        seconds = asyncio.get_running_loop().time() - started
+        self.flush_times.record(seconds)
         if log.guard.is_stalled:
             log.guard.resume()
-            seconds = asyncio.get_running_loop().time() - started
             logger.warning("the flush of %s has ended after %d s", log.partition, seconds)
         # If the log was deleted or failed during the flush, that has been reported already.
         level = logging.ERROR if log.failure is None else logging.DEBUG

@@ -1,6 +1,7 @@
 """One partition that this broker hosts: its replication state, its log and its delayed requests."""
 
 from penstock.broker.config.topic_config import TopicConfig
+from penstock.broker.replica.topic_traffic import TopicTraffic
 from penstock.core.buffers import WritableBuffer
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.records.append_policy import AppendOrigin
@@ -27,6 +28,7 @@ class Replica:
         "delayed_follower_fetches",
         "follower_watches",
         "partition",
+        "traffic",
     )
 
     def __init__(
@@ -35,6 +37,7 @@ class Replica:
         log: Log | KafkaStorageError,
         config: TopicConfig,
         rules: IsrRules = NO_FOLLOWERS,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         """An error in place of the log says why the partition is offline."""
         self.partition = partition
@@ -49,6 +52,8 @@ class Replica:
         """Delayed fetches of followers without a session, which read up to the log end offset."""
         self.follower_watches: tuple[FollowerWatch, ...] = ()
         """The sessions of followers that fetch this partition."""
+        self.traffic = traffic or TopicTraffic()
+        """The counters of the topic."""
         self._rules = rules
         self._committing: OffsetWatchers | None = None
         self._deleting: OffsetWatchers | None = None
@@ -198,16 +203,20 @@ class Replica:
         else:
             info = log.finish_append(prepared, partition.leader_epoch, verification_guard=guard)
         if not info.is_duplicate:
+            size = len(records)
+            traffic = self.traffic
+            traffic.messages_in += info.last_offset - info.first_offset + 1
+            traffic.bytes_in += size
             if partition.followers:
                 if self.delayed_follower_fetches:
-                    self.delayed_follower_fetches.add_bytes(len(records))
+                    self.delayed_follower_fetches.add_bytes(size)
                 for watch in self.follower_watches:
-                    watch.on_append(len(records))
+                    watch.on_append(size)
                 if len(partition.maximal_isr) < 2:
                     # Otherwise the high watermark waits for a follower that has not fetched yet.
                     self.advance_high_watermark()
             else:
-                self._commit_at_once(log, len(records))
+                self._commit_at_once(log, size)
         return info
 
     def _require_in_sync(self, partition: Partition) -> None:

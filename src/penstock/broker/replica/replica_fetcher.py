@@ -276,6 +276,7 @@ class ReplicaFetcher:
             return
         if records:
             info = log.append_as_follower(records, state.leader_epoch)
+            replica.traffic.replication_bytes_in += len(records)
             if info.needs_flush or info.has_rolled:
                 flush = context.log_flusher.flush(log)
                 if info.needs_flush:

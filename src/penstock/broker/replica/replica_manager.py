@@ -14,6 +14,7 @@ from penstock.broker.config.topic_config import TopicConfig
 from penstock.broker.pacer import Pacer, chunks
 from penstock.broker.replica.log_lifecycle import Deletion, LogLifecycle
 from penstock.broker.replica.replica import Replica
+from penstock.broker.replica.topic_traffic import TopicTraffic
 from penstock.broker.workers import Workers
 from penstock.controller.broker_updates import PartitionUpdate, ReplicaStop
 from penstock.controller.image import ClusterImage
@@ -90,6 +91,10 @@ class ReplicaManager:
         self.fetchers: ReplicaFetchers | None = None
         """The fetchers of followed partitions; none if the broker has no cluster to fetch from."""
         self.by_topic: dict[str, dict[int, Replica]] = {}
+        self.traffic: dict[str, TopicTraffic] = {}
+        """The counters of the topics in `by_topic`."""
+        self.past_traffic = TopicTraffic()
+        """The sum of topics that this broker no longer has."""
         self._lifecycle = LogLifecycle(logs, workers)
         self._without_room: dict[TopicPartition, Replica] = {}
         """Replicas whose logs could not be created for lack of room."""
@@ -376,7 +381,7 @@ class ReplicaManager:
             if replica is not None:
                 replica.resign()
             if not replicas:
-                self.by_topic.pop(key.topic, None)
+                self._remove_topic(key.topic)
 
     def _create(self, update: PartitionUpdate) -> Replica:
         record, topic_id = update.record, update.topic_id
@@ -391,11 +396,19 @@ class ReplicaManager:
             log = KafkaStorageError(error.message)
             lacks_room = is_lack_of_room(error.__cause__)
         partition = Partition(record.key, topic_id, self._broker_id)
-        replica = Replica(partition, log, config, self._isr_rules)
+        traffic = self.traffic.setdefault(record.topic, TopicTraffic())
+        replica = Replica(partition, log, config, self._isr_rules, traffic)
         if lacks_room:
             self._without_room[record.key] = replica
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica
         return replica
+
+    def _remove_topic(self, topic: str) -> None:
+        """Forgets a topic that has no replicas here any more."""
+        self.by_topic.pop(topic, None)
+        traffic = self.traffic.pop(topic, None)
+        if traffic is not None:
+            self.past_traffic.add(traffic)
 
     def _remove(self, keys: Iterable[TopicPartition]) -> list[Deletion]:
         """Deletes replicas, and logs whose replicas a broker that has restarted does not host."""
@@ -407,7 +420,7 @@ class ReplicaManager:
             if replica is not None:
                 removed_replicas.append(replica)
                 if not replicas:
-                    del self.by_topic[key.topic]
+                    self._remove_topic(key.topic)
             if replica is not None or self._logs.get(key) is not None:
                 removed_keys.append(key)
         deletions = self._lifecycle.begin_deletion(removed_keys)

@@ -26,6 +26,10 @@ def _ignore(user: str) -> None:
     """A login that ends after its connection."""
 
 
+def _ignore_failure() -> None:
+    """A failure that nobody counts."""
+
+
 class SaslServerAuthenticator:
     """The state machine of logins on one connection."""
 
@@ -36,8 +40,10 @@ class SaslServerAuthenticator:
         *,
         now_ms: Callable[[], int],
         max_reauth_ms: Callable[[str], int] = lambda mechanism: 0,
+        on_failure: Callable[[], None] = _ignore_failure,
     ) -> None:
-        """`on_login` is called with the user's name after each login.
+        """`on_login` is called with the user's name after each login, `on_failure` after each
+        refusal.
 
         `max_reauth_ms` returns how long a login with a mechanism is valid; 0 means permanently.
         """
@@ -46,6 +52,7 @@ class SaslServerAuthenticator:
         """Whether the next frame is a token of the mechanism instead of a request."""
         self.user: str | None = None
         self._on_login = on_login
+        self._on_failure = on_failure
         self._now_ms = now_ms
         self._max_reauth_ms = max_reauth_ms
         self._lifetime_ms = 0
@@ -110,6 +117,7 @@ class SaslServerAuthenticator:
             if server.done:
                 self._complete(server)
         except KafkaError:
+            self._on_failure()
             self._is_refused = True
             self._server = None
             self.user = None

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Iterable
 
 from penstock.broker.config.broker_config import BrokerConfig
@@ -37,6 +38,8 @@ class SessionFactory:
         self._clock = clock
         self.connection_quotas = ConnectionQuotas(config, image, clock)
         self._listeners = {spec.name: spec for spec in config.listeners}
+        self.failed_logins: Counter[str] = Counter()
+        """SASL logins that were refused, by listener."""
         self._decoys = DecoyCredentials(image)
         self._mechanisms = self._create_mechanisms()
         self._mappers = {
@@ -77,6 +80,7 @@ class SessionFactory:
                 lambda user: _authenticate(connection, session, user),
                 now_ms=self._clock.monotonic_ms,
                 max_reauth_ms=lambda mechanism: self._max_reauth_ms(spec, mechanism),
+                on_failure=lambda: self.failed_logins.update((spec.name,)),
             )
             return session
         connection.authenticated = True

@@ -105,6 +105,7 @@ class Connection:
         "last_active_ms",
         "opened_ms",
         "peer",
+        "queued_at",
         "reader",
         "send_queue",
         "session",
@@ -138,6 +139,9 @@ class Connection:
         self._request: Reservation | None = None
         """The memory of the next request to be delivered, until its response is begun."""
         self._queued_bytes = 0
+        self.queued_at = 0.0
+        """When the queued requests were received, on the clock of the backlog; 0 if there are none.
+        They were received together: nothing is read while there are any."""
         self._held_bytes = 0
         self._transport: Transport = NO_TRANSPORT
         self._pending: deque[PendingResponse] = deque()
@@ -323,6 +327,7 @@ class Connection:
                 self._deliver(frames[0])  # the usual case: nothing is queued
                 return
             self._queued.extend(frames)
+            self.queued_at = self._backlog.now()
             self._backlog.count += len(frames)
             self._queued_bytes += count
             self._budget.add(count)
@@ -364,6 +369,7 @@ class Connection:
         if self._queued_bytes:
             self._budget.subtract(self._queued_bytes)
             self._queued_bytes = 0
+            self.queued_at = 0.0
 
     def on_eof(self) -> None:
         """Notes that the peer has ended its stream. What it sent before is still delivered."""

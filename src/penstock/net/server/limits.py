@@ -1,8 +1,9 @@
 """Limits that keep one client from starving others, and the admission of connections."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Final
 
 UNLIMITED: Final = 2**31 - 1
@@ -61,6 +62,8 @@ class Admission:
         self.refused_sockets = 0
         """How many connections were closed at once because of `Limits.max_sockets`."""
         self.by_listener: Counter[str] = Counter()
+        self.accepted: Counter[str] = Counter()
+        """How many connections each listener has had."""
         self.by_ip: Counter[str] = Counter()
         self.named_overrides: Mapping[str, int] = {}
         """By address, the overrides that `Limits.per_ip_overrides` has by name."""
@@ -114,6 +117,7 @@ class Admission:
     def enter(self, listener: str, ip: str) -> None:
         self.total += 1
         self.by_listener[listener] += 1
+        self.accepted[listener] += 1
         self.by_ip[ip] += 1
 
     def leave(self, listener: str, ip: str) -> None:
@@ -127,10 +131,12 @@ class Admission:
 class Backlog:
     """The number of requests that were received and not begun, over all connections."""
 
-    __slots__ = ("_limits", "count")
+    __slots__ = ("_limits", "count", "now")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, now: Callable[[], float] = perf_counter) -> None:
         self._limits = limits
+        self.now = now
+        """The clock on which the wait of requests is measured."""
         self.count = 0
 
     @property

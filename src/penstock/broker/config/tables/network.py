@@ -50,6 +50,14 @@ queued.max.request.bytes LONG M-* . -1
     The size of requests in progress above which the broker stops reading; -1 for no limit.
 request.memory.max.bytes LONG H-*i 16777216..|-1 -1
     The memory of all requests in progress; -1 for a quarter of the machine's, at most 1 GiB.
+metrics.port INT M-*i 0..65535|-1 -1
+    The port for Prometheus metrics and health over HTTP: 0 for a free one, -1 for none.
+metrics.host STRING M-*i . 127.0.0.1
+    The address to which metrics.port is bound; whoever reaches it can read the metrics.
+metrics.max.topics INT L-*i 0.. 1000
+    The number of topics with metrics of their own; those of all others are added up.
+metrics.max.group.partitions INT L-*i 0.. 5000
+    The number of partitions of consumer groups whose lag is a metric.
 num.network.threads INT Hc- 1.. 3
     The number of network threads; Penstock uses one event loop.
 num.io.threads INT Hc- 1.. 8

@@ -1,0 +1,1 @@
+"""Metrics and health of a broker for Prometheus: counters are read when they are scraped."""
