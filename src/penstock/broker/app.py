@@ -35,6 +35,8 @@ from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_queue import ControllerQueue
 from penstock.broker.metadata.log_recovery import recover_metadata
 from penstock.broker.metadata.registration import BrokerRegistration
+from penstock.broker.metrics.endpoint import MetricsEndpoint
+from penstock.broker.metrics.health import BrokerState
 from penstock.broker.pacer import Pacer
 from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
 from penstock.broker.workers import Workers
@@ -90,6 +92,9 @@ class App:
         self._pacer = Pacer()
         self._closing = AsyncExitStack()
         self._has_started = False
+        self._metrics: MetricsEndpoint | None = None
+        self.metrics_address: tuple[str, int] | None = None
+        """Where metrics and health are served, if `metrics.port` is set."""
         self.endpoints: tuple[Endpoint, ...] = ()
         """The advertised endpoints, once the broker has started."""
         self._parts: BrokerAssembly | None = None
@@ -131,6 +136,7 @@ class App:
         If there are other brokers, leaderships are moved to them first, unless the others stop at
         the same time (`is_last`), and one of them becomes the controller if this broker is it.
         """
+        self._set_state(BrokerState.STOPPING)
         has_others = bool(self._image.brokers.keys() - {self._broker_id}) and not is_last
         if self._has_started and has_others and self._config.bool("controlled.shutdown.enable"):
             parts = self.parts
@@ -205,6 +211,7 @@ class App:
         closing.callback(self._workers.close)
         if store_config(self._config).is_shared:
             check_inter_broker_settings(self._config)
+        await self._start_metrics()
         store = await self._workers.run(self._workers.store, self._open_store)
         closing.callback(store.close)
         self._metadata = BrokerMetadata(self._image, self._pacer)
@@ -230,6 +237,8 @@ class App:
         closing.push_async_callback(self._close_logs)
         recovered_logs = self._load_logs(snapshot, is_new_store)
         self._parts = parts = self._assemble(store)
+        if self._metrics is not None:
+            self._metrics.set_parts(parts)
         closing.push_async_callback(self._stop_disk_work)
         closing.push_async_callback(parts.broker.isr_manager.close)
         closing.push_async_callback(parts.leader_rebalancer.close)
@@ -267,7 +276,19 @@ class App:
         parts.broker.isr_manager.start()
         parts.leader_rebalancer.start()
         parts.broker.log_mover.resume()
+        self._set_state(BrokerState.RUNNING)
         return addresses
+
+    async def _start_metrics(self) -> None:
+        """Serves metrics and health first, so that others can see how the start proceeds."""
+        if self._config.int("metrics.port") >= 0:
+            self._metrics = MetricsEndpoint(self._config, self._workers, self._pacer, self._logs)
+            self._closing.push_async_callback(self._metrics.close)
+            self.metrics_address = await self._metrics.start()
+
+    def _set_state(self, state: BrokerState) -> None:
+        if self._metrics is not None:
+            self._metrics.set_state(state)
 
     def _assemble(self, store: MetadataStore) -> BrokerAssembly:
         """Creates the components. Tests replace some of them."""

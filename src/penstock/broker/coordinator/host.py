@@ -151,6 +151,11 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         topic = self._image.topics.get(self.topic)
         return None if topic is None else partition_for(key, len(topic.assignments))
 
+    def shards(self) -> tuple[list[ShardT], int]:
+        """Returns the loaded shards, and how many are being loaded."""
+        loaded = [shard for shard in self._shards.values() if shard is not None]
+        return loaded, len(self._shards) - len(loaded)
+
     def submit(
         self, partition: int | None, request: Message, version: int, event: Callable[[int], EventT]
     ) -> "asyncio.Future[Message]":

@@ -103,6 +103,7 @@ class Exposition:
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
+        self._texts: dict[Format, bytes] = {}
 
     def counter(self, name: str, documentation: str) -> Family:
         return self._family(name, Kind.COUNTER, documentation)
@@ -120,7 +121,12 @@ class Exposition:
         return family
 
     def text(self, text_format: Format) -> bytes:
-        """Returns the families that have samples."""
+        """Returns the families that have samples; they must not change any more."""
+        if text_format not in self._texts:
+            self._texts[text_format] = self._render(text_format)
+        return self._texts[text_format]
+
+    def _render(self, text_format: Format) -> bytes:
         parts = list(self._parts(text_format))
         if text_format is Format.OPENMETRICS:
             parts.append("# EOF\n")

@@ -52,6 +52,17 @@ class ReplicationStatus:
     at_min_isr: int = 0
     reassigning: int = 0
 
+    def add(self, replica: Replica) -> None:
+        """Counts a replica, if this broker leads its partition."""
+        partition = replica.partition
+        if partition.is_leader:
+            needed = partition.needed_in_sync(replica.config.min_insync_replicas)
+            self.leaders += 1
+            self.under_replicated += partition.is_under_replicated
+            self.under_min_isr += len(partition.isr) < needed
+            self.at_min_isr += len(partition.isr) == needed
+            self.reassigning += bool(partition.adding or partition.removing)
+
 
 class IsrManager:
     """Proposes the ISRs of all replicas that this broker leads. It belongs to the event loop."""
@@ -248,16 +259,13 @@ class IsrManager:
 
     # --- status
 
+    def counters(self) -> ReplicationStatus:
+        """Returns the events since the start; the caller adds the replicas."""
+        return ReplicationStatus(self.isr_expands, self.isr_shrinks, self.failed_isr_updates)
+
     def status(self) -> ReplicationStatus:
         """Counts the partitions that this broker leads by their state."""
-        status = ReplicationStatus(self.isr_expands, self.isr_shrinks, self.failed_isr_updates)
+        status = self.counters()
         for replica in self._replicas:
-            partition = replica.partition
-            if partition.is_leader:
-                needed = partition.needed_in_sync(replica.config.min_insync_replicas)
-                status.leaders += 1
-                status.under_replicated += partition.is_under_replicated
-                status.under_min_isr += len(partition.isr) < needed
-                status.at_min_isr += len(partition.isr) == needed
-                status.reassigning += bool(partition.adding or partition.removing)
+            status.add(replica)
         return status

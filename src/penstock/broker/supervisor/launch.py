@@ -54,13 +54,20 @@ def plan_launches(
         broker_id = first_id + index
         listeners = _shifted(config.listeners, index)
         for spec in listeners:
-            _claim_port(ports, spec, broker_id)
+            _claim_port(
+                ports, spec.port, f"listener {spec.name} of broker {broker_id}", "listeners"
+            )
+        metrics_port = config.int("metrics.port")
+        if metrics_port > 0:
+            metrics_port += index
+            _claim_port(ports, metrics_port, f"metrics.port of broker {broker_id}", "metrics.port")
         settings = {} if socket is None else replication_settings(count)
         settings |= config.texts()
         settings |= {
             "node.id": str(broker_id),
             "listeners": ",".join(map(str, listeners)),
             "request.memory.max.bytes": str(request_memory),
+            "metrics.port": str(metrics_port),
             "log.dirs": ",".join(
                 path if index == 0 else f"{path}/{broker_directory_name(broker_id)}"
                 for path in config.list("log.dirs")
@@ -95,20 +102,20 @@ def _shifted(listeners: Iterable[ListenerSpec], index: int) -> list[ListenerSpec
     return [spec._replace(port=spec.port + index if spec.port else 0) for spec in listeners]
 
 
-def _claim_port(ports: dict[int, str], spec: ListenerSpec, broker_id: int) -> None:
+def _claim_port(ports: dict[int, str], port: int, owner: str, setting: str) -> None:
     """Raises ConfigError if the port is out of range or another listener has it."""
-    if not spec.port:
+    if not port:
         return
-    owner = ports.setdefault(spec.port, f"listener {spec.name} of broker {broker_id}")
-    if spec.port > 65535:
+    other = ports.setdefault(port, owner)
+    if port > 65535:
         raise ConfigError(
-            f"broker {broker_id} would listen on port {spec.port}",
-            "listeners",
+            f"{owner} would listen on port {port}",
+            setting,
             remedy="use a lower port: each broker has the next one",
         )
-    if owner != f"listener {spec.name} of broker {broker_id}":
+    if other != owner:
         raise ConfigError(
-            f"listener {spec.name} of broker {broker_id} would have port {spec.port}, as {owner}",
-            "listeners",
+            f"{owner} would have port {port}, as {other}",
+            setting,
             remedy="leave one port per broker between the ports of listeners",
         )

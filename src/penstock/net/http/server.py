@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 
 from penstock.net.http.messages import (
     MAX_HEAD_BYTES,
@@ -166,11 +166,11 @@ class _Connection(asyncio.Protocol):
     # --- events of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=PIECE_BYTES)
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=PIECE_BYTES)
         if self._is_closed:
-            transport.abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if not self._buffer and not self.is_busy:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
 import ssl
@@ -14,7 +13,6 @@ from heapq import nsmallest
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.clock import Clock
-from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TimestampMs
 from penstock.core.memory_budget import MemoryBudget
 from penstock.net.framing import FrameMemory
@@ -24,6 +22,7 @@ from penstock.net.server.file_ranges import ExecutorOf, FileLoader
 from penstock.net.server.host_names import overrides_by_name, resolve_overrides
 from penstock.net.server.interfaces import Peer
 from penstock.net.server.limits import Admission, Backlog, Limits, LogRateLimiter
+from penstock.net.server.listening import listen
 from penstock.net.server.memory_watch import MemoryWatch
 from penstock.net.server.tls_transport import TlsTransport
 from penstock.net.server.transport import PlaintextTransport
@@ -149,7 +148,9 @@ class SocketServer:
             for listener in listeners:
                 tls = listener.tls
                 source = TlsSource(tls) if isinstance(tls, TlsSettings) else tls
-                sock = await _listen(self._loop, listener, self.limits)
+                sock = await listen(
+                    listener.host, listener.port, f"listener {listener.name}", self.limits
+                )
                 acceptor = Acceptor(
                     listener.name,
                     sock,
@@ -396,54 +397,3 @@ def _prepare(sock: socket.socket, limits: Limits) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if limits.send_buffer >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
-
-
-async def _listen(
-    loop: asyncio.AbstractEventLoop, listener: Listener, limits: Limits
-) -> socket.socket:
-    host, port = listener.host, listener.port
-    where = f"listener {listener.name} on {host or 'all addresses'}:{port}"
-    try:
-        if host:
-            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, _, _, _, address = addresses[0]
-        elif socket.has_dualstack_ipv6():
-            family, address = socket.AF_INET6, ("::", port)
-        else:
-            family, address = socket.AF_INET, ("0.0.0.0", port)
-    except socket.gaierror as error:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{where}: the host cannot be resolved ({error.strerror})",
-            remedy="change it in `listeners`",
-        ) from None
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
-        if limits.receive_buffer >= 0:  # accepted sockets inherit it
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
-        sock.bind(address)
-        sock.listen(limits.listen_backlog)
-    except OSError as error:
-        sock.close()
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{where}: {_advice(error)}") from None
-    return sock
-
-
-def _advice(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            "the address is already in use: stop the program that uses it, or choose another port "
-            "in `listeners` (and in `advertised.listeners`)"
-        )
-    if error.errno == errno.EADDRNOTAVAIL:
-        return (
-            "this machine does not have that address: name one that it has in `listeners`, and "
-            "what clients use in `advertised.listeners`"
-        )
-    if error.errno == errno.EACCES:
-        return "ports below 1024 are for root: choose a higher one in `listeners`"
-    return f"{error.strerror}: check `listeners`"
