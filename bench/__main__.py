@@ -19,6 +19,7 @@ SUITES = (
     "cleaner",
     "partitions",
     "broker",
+    "metrics",
     "replication",
     "cluster_throughput",
     "groups",

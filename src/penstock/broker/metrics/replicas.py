@@ -45,6 +45,7 @@ def collect_replicas(exposition: Exposition, broker: Broker) -> Steps[None]:
 def _add_replica(totals: _ReplicaTotals, broker: Broker, replica: Replica) -> None:
     totals.partitions += 1
     totals.status.add(replica)
+    replica.count_messages()
     try:
         log = replica.log
     except KafkaError:

@@ -1,8 +1,9 @@
 """Counts and times of requests by API.
 
 Every request is counted. Its times are measured as well, as long as an API has few requests; of an
-API with more than `MEASURED_PER_S` only every `SAMPLING`th one is, and stands for the others. So a
-small Produce pays for one addition, and the histograms have the right proportions all the same.
+API with more than `MEASURED_PER_S` only every second, fourth, … one is, and stands for the others.
+So a small Produce pays for one addition, and the histograms have the right proportions all the
+same.
 """
 
 from collections import Counter
@@ -13,8 +14,6 @@ from penstock.core.histogram import Histogram
 from penstock.protocol.api_key import ApiKey
 
 MEASURED_PER_S: Final = 500
-SAMPLING: Final = 16
-"""A power of two."""
 _NEVER: Final = -1
 _ALWAYS: Final = 0
 
@@ -61,6 +60,15 @@ class ApiMetrics:
         self.throttle = Histogram()
         """Only of requests that were throttled; each of them is recorded."""
 
+    def record_at_once(self, started: float, handled: float, sent: float) -> None:
+        """Records a request that waited for nothing."""
+        weight = self.mask + 1 or 1
+        self.total.record(sent - started, weight)
+        self.local.record(handled - started, weight)
+        self.response.record(sent - handled, weight)
+        self.queue.counts[0] += weight
+        self.remote.counts[0] += weight
+
     def record(
         self, queued: float, started: float, handled: float, completed: float, sent: float
     ) -> None:
@@ -73,11 +81,14 @@ class ApiMetrics:
         self.response.record(sent - completed, weight)
 
     def adapt(self, seconds: float) -> None:
-        """Decides by the requests of the last `seconds` whether all requests are measured."""
+        """Decides by the requests of the last `seconds` how many are measured.
+
+        Load comes in bursts: after one, the share of measured requests rises slowly.
+        """
         requests = self.requests - self._last_requests
         self._last_requests = self.requests
-        is_frequent = requests > MEASURED_PER_S * seconds
-        self.mask = SAMPLING - 1 if is_frequent else _ALWAYS
+        excess = int(requests / (MEASURED_PER_S * seconds))
+        self.mask = max((1 << excess.bit_length()) - 1, self.mask >> 1)
 
 
 class RequestMetrics:

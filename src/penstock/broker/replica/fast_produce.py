@@ -233,7 +233,7 @@ class FastProduce:
         elif started:
             handled = perf_counter()
             connection.respond((response,))
-            metrics.record(started, started, handled, handled, perf_counter())
+            metrics.record_at_once(started, handled, perf_counter())
         else:
             connection.respond((response,))
         return True

@@ -418,6 +418,7 @@ class ReplicaManager:
             replicas = self.by_topic.get(key.topic, {})
             replica = replicas.pop(key.partition, None)
             if replica is not None:
+                replica.count_messages()
                 removed_replicas.append(replica)
                 if not replicas:
                     self._remove_topic(key.topic)
