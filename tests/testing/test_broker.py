@@ -224,7 +224,7 @@ else:
 pause = broker.paused()
 if sys.argv[1] == "paused":
     pause.__enter__()
-print(broker.folder, broker.pid, broker._network._relay.pid, flush=True)
+print(broker.folder, broker.pid, broker._network.relays.pid, flush=True)
 sys.stdin.read()
 if sys.argv[1] == "exit":
     sys.exit()

@@ -185,3 +185,51 @@ def test_the_example(pytester: pytest.Pytester) -> None:
     """The example that `docs/testing.md` refers to."""
     pytester.copy_example(str(ROOT / "examples" / "test_with_confluent_kafka.py"))
     run(pytester).assert_outcomes(passed=4)
+
+
+def test_a_cluster(pytester: pytest.Pytester) -> None:
+    """Its topic has three replicas; what a test did to the cluster is undone after it."""
+    pytester.makepyfile(
+        helpers=WRITE,
+        test_it="""
+        import pytest
+        from confluent_kafka.admin import AdminClient
+        from helpers import write
+
+        @pytest.fixture(scope="session")
+        def kafka_cluster_settings():
+            return {"zookeeper.session.timeout.ms": "1000", "log.retention.ms": "1234567"}
+
+        topics = []
+
+        @pytest.mark.kafka_topic(partitions=2, replicas=2)
+        def test_marker(kafka_cluster, kafka_topic):
+            admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+            partitions = admin.list_topics(kafka_topic, timeout=30).topics[kafka_topic].partitions
+            assert [len(partition.replicas) for partition in partitions.values()] == [2, 2]
+
+        def test_killed(kafka_cluster, kafka_topic):
+            topics.append(kafka_topic)
+            kafka_cluster.kill_leader(kafka_topic)
+            assert write(kafka_cluster, kafka_topic) == [(None, 0)]
+
+        def test_isolated(kafka_cluster):
+            kafka_cluster.isolate(3)
+            kafka_cluster.brokers[1].refused().__enter__()
+
+        def test_after_all_of_it(kafka_cluster, kafka_broker, kafka_topic):
+            assert kafka_cluster.is_running
+            admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+            assert topics[0] not in admin.list_topics(timeout=30).topics
+            assert write(kafka_cluster, kafka_topic) == [(None, 0)]
+            assert write(kafka_broker, kafka_topic) == [(None, 0)]
+        """,
+    )
+    run(pytester).assert_outcomes(passed=4)
+
+
+def test_an_invalid_scope_of_the_cluster(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(kafka_cluster): pass")
+    result = run(pytester, "-o", "kafka_cluster_scope=forever")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*kafka_cluster_scope is forever: write one of session, *"])

@@ -1,4 +1,4 @@
-"""A real broker for tests: in its own process, on a free port, with faults on demand.
+"""Real brokers for tests: in processes of their own, on free ports, with faults on demand.
 
 with Broker() as broker:
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.protocol.api_key import ApiKey as ApiKey
     from penstock.testing.broker import Broker as Broker
+    from penstock.testing.cluster import Cluster as Cluster
     from penstock.testing.errors import BrokerError as BrokerError
     from penstock.testing.faults import LostReplies as LostReplies
 
@@ -18,10 +19,11 @@ _MODULES = {
     "ApiKey": "penstock.protocol.api_key",
     "Broker": "penstock.testing.broker",
     "BrokerError": "penstock.testing.errors",
+    "Cluster": "penstock.testing.cluster",
     "LostReplies": "penstock.testing.faults",
 }
 
-__all__ = ["ApiKey", "Broker", "BrokerError", "LostReplies"]
+__all__ = ["ApiKey", "Broker", "BrokerError", "Cluster", "LostReplies"]
 
 
 def __getattr__(name: str) -> object:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.testing.cuts import CLIENTS
 from penstock.testing.errors import BrokerError
 
 _LISTENER = re.compile(r"\s*([A-Za-z0-9_]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(\d+)\s*")
@@ -33,7 +34,10 @@ class Listener(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The address that clients connect to, and the broker's own address."""
+    """The address that clients connect to, and the broker's own address.
+
+    With port 0, the host is the path of a Unix socket.
+    """
 
     host: str
     port: int
@@ -41,6 +45,10 @@ class Route(NamedTuple):
     broker_port: int
     readable: bool
     """Whether requests can be told apart: not if they are encrypted."""
+    source: str | None = CLIENTS
+    """The process that connects. None: a broker, which the client id of its first request names."""
+    target: str = "broker"
+    """The process that is connected to."""
 
 
 def parse_listeners(text: str) -> list[Listener]:

@@ -21,7 +21,7 @@ from penstock.testing.addresses import (
 from penstock.testing.child import Child
 from penstock.testing.errors import BrokerError
 from penstock.testing.faults import LostReplies
-from penstock.testing.network import Network
+from penstock.testing.network import Network, open_network
 
 SETTINGS: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -75,6 +75,7 @@ class Broker:
         self._broker: Child | None = None
         self._network: Network | None = None
         self._is_paused = False
+        self._name = "the broker"
 
     def __enter__(self) -> Self:
         if self._broker is None:
@@ -137,7 +138,7 @@ class Broker:
             end = self._broker.log_end()
             self._broker = None
             raise BrokerError(
-                f"the broker ended unexpectedly, with {code}; its log ends with:\n{end}"
+                f"{self._name} ended unexpectedly, with {code}; its log ends with:\n{end}"
             )
 
     # --- start and stop
@@ -149,34 +150,36 @@ class Broker:
         """
         self.check()
         if self._broker is not None:
-            raise BrokerError("this broker is running already")
+            raise BrokerError(f"{self._name} is running already")
         is_first = self._directory is None
         try:
             self._prepare()
             self._spawn()
+            self._configure()
+            self._wait_until_ready()
         except BaseException as error:
             if is_first:
                 self.close()
             elif self._broker is not None:
                 self._kill()
             if isinstance(error, BrokerError):
-                raise BrokerError(f"the broker did not start: {error}") from None
+                raise BrokerError(f"{self._name} did not start: {error}") from None
             raise
 
     def stop(self) -> None:
         """Stops the broker in an orderly way (SIGTERM). Raises `BrokerError` if that fails."""
         broker = self._running()
-        self._resume()
+        self.resume()
         broker.signal(signal.SIGTERM)
         code = broker.wait(STOP_SECONDS)
         if code is None:
             self._kill()
-            raise BrokerError(f"the broker did not stop; its log ends with:\n{broker.log_end()}")
+            raise BrokerError(f"{self._name} did not stop; its log ends with:\n{broker.log_end()}")
         self._broker = None
         self._update_network()
         if code != 0:
             raise BrokerError(
-                f"the broker ended with {code}; its log ends with:\n{broker.log_end()}"
+                f"{self._name} ended with {code}; its log ends with:\n{broker.log_end()}"
             )
 
     def kill(self) -> None:
@@ -200,7 +203,7 @@ class Broker:
             self.check()
         except BrokerError as error:
             unexpected_end = error
-        self._resume()
+        self.resume()
         if self._network is not None:
             self._network.heal()
         if self._broker is None:
@@ -216,9 +219,7 @@ class Broker:
         finally:
             if self._broker is not None:
                 self._kill()
-            if self._network is not None:
-                self._network.close()
-                self._network = None
+            self._close_network()
             self._ports.close()
             self._public, self._internal = [], []
             if self._directory is not None and self._user_directory is None:
@@ -227,17 +228,34 @@ class Broker:
 
     # --- faults
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    def pause(self) -> None:
         """Pauses the broker's process: it accepts connections, but does not respond."""
+        if self._is_paused:
+            return
         broker = self._running()
         broker.request({"pause": True})
         broker.signal(signal.SIGSTOP)
         self._is_paused = True
+
+    def resume(self) -> None:
+        """Ends a pause; it does nothing if there is none."""
+        if self._is_paused and self._broker is not None:
+            self._broker.signal(signal.SIGCONT)
+            self._broker.request({"pause": False})
+        self._is_paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Pauses the broker's process during the block: see `pause`."""
+        self.pause()
         try:
             yield
         finally:
-            self._resume()
+            self.resume()
 
     def cut(self) -> None:
         """Resets every connection. Clients may connect again at once."""
@@ -306,18 +324,39 @@ class Broker:
 
     def _spawn(self) -> None:
         """Starts the broker's and the relay's process at the same time."""
-        command = {
-            "settings": self._broker_settings(),
-            "remove": str(self.folder) if self._user_directory is None else None,
-        }
-        self._broker = Child("penstock.testing.child_main", command, log=self.log)
+        self._broker = Child("penstock.testing.child_main", log=self.log)
         if self._has_faults and self._network is None:
-            self._network = Network(self._routes(), self.folder / "relay.log")
-        # Imported while they start: a test is likely to create a topic next.
+            self._network = self._open_network()
+
+    def _configure(self) -> None:
+        """Sends the settings to the broker's process, which serves clients then."""
+        assert self._broker is not None
+        removed = self._removed_directory()
+        self._broker.send(
+            {
+                "settings": self._broker_settings(),
+                "remove": None if removed is None else str(removed),
+            }
+        )
+        # Imported while it starts: a test is likely to create a topic next.
         from penstock.testing import topics as topics
 
+    def _wait_until_ready(self) -> None:
+        assert self._broker is not None
         self._broker.receive(START_SECONDS)
         self._update_network()
+
+    def _open_network(self) -> Network:
+        return open_network(self._routes(), self.folder / "relay.log")
+
+    def _close_network(self) -> None:
+        if self._network is not None:
+            self._network.close()
+            self._network = None
+
+    def _removed_directory(self) -> Path | None:
+        """Returns the directory that is removed when the tests have ended without `close`."""
+        return self.folder if self._user_directory is None else None
 
     def _broker_settings(self) -> dict[str, str]:
         return {
@@ -354,19 +393,13 @@ class Broker:
     def _running(self) -> Child:
         self.check()
         if self._broker is None:
-            raise BrokerError("this broker is not running", remedy="call start()")
+            raise BrokerError(f"{self._name} is not running", remedy="call start()")
         return self._broker
 
     def _kill(self) -> None:
         assert self._broker is not None
         self._broker.kill()
         self._broker = None
-        self._is_paused = False
-
-    def _resume(self) -> None:
-        if self._is_paused and self._broker is not None:
-            self._broker.signal(signal.SIGCONT)
-            self._broker.request({"pause": False})
         self._is_paused = False
 
     def _require_network(self, method: str) -> Network:

@@ -23,8 +23,8 @@ LOG_LINES = 40
 class Child:
     """A module of this package, run as a program; its output is appended to `log`."""
 
-    def __init__(self, module: str, command: Mapping[str, object], *, log: Path) -> None:
-        """Starts the module, and sends it its first command."""
+    def __init__(self, module: str, *, log: Path) -> None:
+        """Starts the module, which waits for its first command."""
         self.log = log
         self._received = b""
         self._lock = threading.Lock()
@@ -38,11 +38,6 @@ class Child:
                 cwd=log.parent,
                 process_group=0,  # Ctrl-C is for the tests
             )
-        try:
-            self.send(command)
-        except BrokerError:
-            self._socket.close()
-            raise
 
     @property
     def pid(self) -> int:

@@ -1,27 +1,85 @@
 """The network between a broker and its clients, with faults that tests switch on and off."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.addresses import Route
 from penstock.testing.child import RESPONSE_SECONDS, Child
+from penstock.testing.cuts import Direction
 from penstock.testing.errors import BrokerError
 from penstock.testing.faults import Faults, LostReplies
 
 
-class Network:
-    """A relay in its own process, and the faults that are active.
+class RelayProcess:
+    """The process of one or several relays.
 
-    The process keeps the relay running when tests block, fork, hold the interpreter or replace
-    threads. All connections are refused until `set_up(True)`.
+    A process of their own keeps them running when tests block, fork, hold the interpreter or
+    replace threads.
+
+    relays: the routes of each relay, by its name.
+    store: the directory of a cluster's metadata store, which the process serves at a socket there.
+    remove: a directory that is removed when the tests have ended without `close`.
     """
 
-    def __init__(self, routes: Sequence[Route], log: Path) -> None:
-        self._routes = routes
-        self._relay = Child("penstock.testing.relay_main", {"routes": routes}, log=log)
+    def __init__(
+        self,
+        relays: Mapping[str, Sequence[Route]],
+        log: Path,
+        *,
+        store: Path | None = None,
+        remove: Path | None = None,
+    ) -> None:
+        command = {
+            "routes": relays,
+            "store": None if store is None else str(store),
+            "remove": None if remove is None else str(remove),
+        }
+        self._child = Child("penstock.testing.relay_main", log=log)
         self._is_ready = False
+        try:
+            self._child.send(command)
+        except BaseException:
+            self._child.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def wait_until_ready(self) -> None:
+        if not self._is_ready:
+            self._child.receive(RESPONSE_SECONDS)
+            self._is_ready = True
+
+    def request(self, command: Mapping[str, object]) -> dict[str, object]:
+        self.wait_until_ready()
+        return self._child.request(command)
+
+    def set_cuts(self, cuts: Iterable[Direction]) -> None:
+        """Replaces the directions in which no bytes pass."""
+        self.request({"cuts": list(cuts)})
+
+    def close(self) -> None:
+        self._child.kill()
+
+
+def open_network(routes: Sequence[Route], log: Path) -> "Network":
+    """Starts a process with one relay."""
+    return Network(RelayProcess({"": routes}, log), "", routes)
+
+
+class Network:
+    """A relay between a broker and its clients, and the faults that are active.
+
+    All connections are refused until `set_up(True)`.
+    """
+
+    def __init__(self, relays: RelayProcess, name: str, routes: Sequence[Route]) -> None:
+        self.relays = relays
+        self._name = name
+        self._routes = routes
         self._is_up = False
         self._changes: list[Callable[[Faults], Faults]] = []
 
@@ -37,7 +95,8 @@ class Network:
             self._apply()
 
     def close(self) -> None:
-        self._relay.kill()
+        """Ends the process of the relay."""
+        self.relays.close()
 
     def cut(self) -> None:
         self._request({"cut": True})
@@ -101,8 +160,5 @@ class Network:
             faults = faults._replace(refuses=True)
         self._request({"set": faults._asdict()})
 
-    def _request(self, command: dict[str, object]) -> dict[str, object]:
-        if not self._is_ready:
-            self._relay.receive(RESPONSE_SECONDS)
-            self._is_ready = True
-        return self._relay.request(command)
+    def _request(self, command: Mapping[str, object]) -> dict[str, object]:
+        return self.relays.request({"relay": self._name, **command})

@@ -1,26 +1,53 @@
-"""A TCP relay between clients and a broker that injects faults: refusals, losses, latency.
+"""A relay between clients and a broker that injects faults: refusals, losses, latency, cuts.
 
 It runs on the event loop that creates it; `relay_main` is its process.
 """
 
 import asyncio
 import socket
-import struct
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
 
+from penstock.cluster.supervised.unix_socket import connect_unix, listen_unix
 from penstock.testing.addresses import Route
+from penstock.testing.cuts import FIRST_REQUEST, Direction, source_of
 from penstock.testing.faults import Faults
-from penstock.testing.frames import FrameGate
+from penstock.testing.links import Link
 
-_LINGER_ZERO = struct.pack("ii", 1, 0)
-_API_KEY = struct.Struct(">h")
-_REQUEST_HEAD = 8
-"""API key, version, correlation id."""
-_RESPONSE_HEAD = 4
-"""Correlation id."""
-_MAX_QUEUED_BYTES = 256 * 1024
-_PIECES_PER_SECOND = 20
 _BACKLOG = 128
+_CONNECT_SECONDS = 5.0
+
+
+class Cuts:
+    """The directions that are cut now; several relays of an event loop share them.
+
+    As TCP does while packets are lost, a cut holds the bytes back. Those of the other direction
+    still arrive. Bytes that were held back arrive when the cut is healed.
+    """
+
+    def __init__(self) -> None:
+        self._cut: frozenset[Direction] = frozenset()
+        self._changed = asyncio.Event()
+        """Set and replaced with each change."""
+
+    def __contains__(self, direction: Direction) -> bool:
+        return direction in self._cut
+
+    @property
+    def directions(self) -> frozenset[Direction]:
+        return self._cut
+
+    def replace(self, directions: Iterable[Direction]) -> None:
+        """Replaces the cuts. Call `Relay.release` of all relays then: it passes on held bytes."""
+        self._cut = frozenset(directions)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_until_open(self, *directions: Direction) -> None:
+        """Returns when bytes pass in these directions."""
+        while not self._cut.isdisjoint(directions):
+            await self._changed.wait()
 
 
 class Relay:
@@ -30,8 +57,10 @@ class Relay:
     `passes_request` and `passes_response` to drop other frames.
     """
 
-    def __init__(self, routes: list[Route]) -> None:
+    def __init__(self, routes: list[Route], cuts: Cuts | None = None) -> None:
+        """`cuts` are those of all relays between the same processes."""
         self.faults = Faults(refuses=True)
+        self.cuts = Cuts() if cuts is None else cuts
         self.lost: Counter[int] = Counter()
         """The responses lost since losses were switched on, by API key."""
         self.loop = asyncio.get_running_loop()
@@ -64,6 +93,17 @@ class Relay:
             if link.is_mute or not only_mute:
                 link.reset()
         await asyncio.sleep(0)  # transports close their sockets in the next iteration of the loop
+
+    def release(self) -> None:
+        """Passes on what was held back in directions that are not cut any more."""
+        for link in tuple(self.links):
+            link.flush()
+
+    def reset_links(self, processes: Collection[str]) -> None:
+        """Resets the connections between two processes."""
+        for link in tuple(self.links):
+            if set(link.direction) == set(processes):
+                link.reset()
 
     async def close(self) -> None:
         self._close_listeners()
@@ -99,16 +139,7 @@ class Relay:
 
     def _open_listeners(self) -> None:
         for route in self._routes:
-            family = socket.AF_INET6 if ":" in route.host else socket.AF_INET
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                sock.setblocking(False)
-                sock.bind((route.host, route.port))
-                sock.listen(_BACKLOG)
-            except BaseException:
-                sock.close()
-                raise
+            sock = _listen(route)
             self._listeners.append(sock)
             self.loop.add_reader(sock, self._accept, sock, route)
 
@@ -126,229 +157,71 @@ class Relay:
         except OSError:  # the client has disconnected, or the connection is not ready yet
             return
         sock.setblocking(False)
-        link = Link(self, route.readable)
+        link = Link(self, Direction(route.source or "", route.target), readable=route.readable)
         self.links.add(link)
         task = self.loop.create_task(self._connect(link, sock, route))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _connect(self, link: "Link", sock: socket.socket, route: Route) -> None:
+    async def _connect(self, link: Link, sock: socket.socket, route: Route) -> None:
         try:
+            if route.source is None:
+                source, link.first_bytes = await self._read_source(sock)
+                link.set_direction(Direction(source, route.target))
             await self.loop.connect_accepted_socket(lambda: link.client, sock)
+            await self.cuts.wait_until_open(link.direction, link.direction.reversed())
             if not link.is_reset:
-                await self.loop.create_connection(
-                    lambda: link.broker, route.broker_host, route.broker_port
-                )
+                await self._connect_broker(link, route)
         except OSError:
             link.reset()
+        finally:
+            if link.client.transport is None:
+                sock.close()
 
-
-class Link:
-    """A client's connection together with the relay's connection to the broker."""
-
-    def __init__(self, relay: Relay, readable: bool) -> None:
-        self.relay = relay
-        self.doomed: dict[bytes, int] = {}
-        """The API keys, by correlation id, of requests whose responses may get lost."""
-        self.is_mute = False
-        """Whether a response was lost, and the connection stays open and silent."""
-        self.is_reset = False
-        """Whether an end that connects later must be reset as well."""
-        self._lost_ends = 0
-        self.client = LinkEnd(self)
-        self.broker = LinkEnd(self)
-        request_gate = FrameGate(_REQUEST_HEAD, self._passes_request) if readable else None
-        response_gate = FrameGate(_RESPONSE_HEAD, self._passes_response) if readable else None
-        self.client.pipe = self._requests = Pipe(self, self.client, self.broker, request_gate)
-        self.broker.pipe = self._responses = Pipe(self, self.broker, self.client, response_gate)
-
-    def end_connected(self) -> None:
-        """Handles that one end has connected; requests flow once both have."""
-        if self.is_reset:
-            self.reset()
-            return
-        if self.client.transport is None or self.broker.transport is None:
-            if self.client.transport is not None:
-                self.client.transport.pause_reading()
-            return
-        if self.broker.transport.is_closing() or self.client.transport.is_closing():
-            self.reset()
+    async def _connect_broker(self, link: Link, route: Route) -> None:
+        if route.broker_port:
+            await self.loop.create_connection(
+                lambda: link.broker, route.broker_host, route.broker_port
+            )
         else:
-            self.client.transport.resume_reading()
+            sock = connect_unix(Path(route.broker_host), _CONNECT_SECONDS)
+            sock.setblocking(False)
+            await self.loop.create_unix_connection(lambda: link.broker, sock=sock)
 
-    def end_lost(self) -> None:
-        """Handles that one end has closed."""
-        self._lost_ends += 1
-        if self._lost_ends == 2:
-            self.relay.links.discard(self)
+    async def _read_source(self, sock: socket.socket) -> tuple[str, bytes]:
+        """Returns the broker that sends the first request, and the bytes that were read.
 
-    def flush(self) -> None:
-        """Delivers all delayed bytes now."""
-        self._requests.flush()
-        self._responses.flush()
+        Raises OSError if it is not a broker, and if the connection ends.
+        """
+        head = await self._read_exactly(sock, FIRST_REQUEST.size)
+        client_id = await self._read_exactly(sock, max(0, FIRST_REQUEST.unpack(head)[-1]))
+        source = source_of(client_id)
+        if source is None:
+            raise OSError(f"client id {client_id!r} is not that of a broker")
+        return source, head + client_id
 
-    def shut(self, pipe: "Pipe") -> None:
-        """Handles a frame that may not pass: the connection goes silent or is reset."""
-        if pipe is self._responses and self.relay.faults.loses_silently:
-            self.is_mute = True
-        else:
-            self.relay.loop.call_soon(self.reset)  # earlier frames are written first
-
-    def reset(self) -> None:
-        self.is_reset = True
-        self.relay.links.discard(self)
-        for end in (self.client, self.broker):
-            end.reset()
-
-    def _passes_request(self, head: bytes) -> bool:
-        if len(head) < _REQUEST_HEAD:
-            return True
-        return self.relay.passes_request(self, _API_KEY.unpack_from(head)[0], head[4:])
-
-    def _passes_response(self, head: bytes) -> bool:
-        return self.relay.passes_response(self, head)
+    async def _read_exactly(self, sock: socket.socket, size: int) -> bytes:
+        received = b""
+        while len(received) < size:
+            data = await self.loop.sock_recv(sock, size - len(received))
+            if not data:
+                raise ConnectionResetError
+            received += data
+        return received
 
 
-class LinkEnd(asyncio.Protocol):
-    """One of the two connections of a link."""
-
-    pipe: "Pipe"
-    """Takes what this end receives to the other end."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self.transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        # asyncio does not do it for sockets that were accepted without a protocol number.
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._link.end_connected()
-
-    def data_received(self, data: bytes) -> None:
-        self.pipe.feed(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._link.end_lost()
-        self.pipe.end(is_reset=exc is not None)
-
-    def pause_writing(self) -> None:
-        self._set_other_reading(False)
-
-    def resume_writing(self) -> None:
-        self._set_other_reading(True)
-
-    def write(self, data: bytes) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(data)
-
-    def close(self) -> None:
-        """Closes the connection after everything was written."""
-        if self.transport is not None:
-            self.transport.close()
-
-    def reset(self) -> None:
-        """Closes the connection at once, so that the peer sees an error instead of an end."""
-        if self.transport is not None and not self.transport.is_closing():
-            sock = self.transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
-            self.transport.abort()
-
-    def set_reading(self, enabled: bool) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            if enabled:
-                self.transport.resume_reading()
-            else:
-                self.transport.pause_reading()
-
-    def _set_other_reading(self, enabled: bool) -> None:
-        link = self._link
-        (link.broker if self is link.client else link.client).set_reading(enabled)
-
-
-class Pipe:
-    """One direction of a link: applies the gate, and delays bytes if the network is slow."""
-
-    def __init__(
-        self, link: Link, source: LinkEnd, target: LinkEnd, gate: FrameGate | None
-    ) -> None:
-        self._link = link
-        self._source = source
-        self._target = target
-        self._gate = gate
-        self._queue: deque[tuple[float, bytes | None]] = deque()
-        """Delivery times and bytes; None is the end of the stream."""
-        self._queued_bytes = 0
-        self._is_full = False
-        """Whether so much is queued that the source is not read."""
-        self._timer: asyncio.TimerHandle | None = None
-
-    def feed(self, data: bytes) -> None:
-        """Handles bytes that the source has received."""
-        gate = self._gate
-        if gate is not None:
-            if gate.is_shut:
-                return
-            data = gate.feed(data)
-            if gate.is_shut:
-                self._link.shut(self)
-        if data:
-            self._pass_on(data)
-
-    def end(self, *, is_reset: bool) -> None:
-        """Handles the end of the source: the target closes once it has received everything."""
-        if self._gate is not None and (rest := self._gate.rest()):
-            self._pass_on(rest)
-        if is_reset:
-            self._queue.clear()
-            self._target.reset()
-        elif self._queue:
-            self._queue.append((self._queue[-1][0], None))
-        else:
-            self._target.close()
-
-    def flush(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._deliver(up_to=None)
-
-    def _pass_on(self, data: bytes) -> None:
-        relay = self._link.relay
-        if not relay.faults.is_slow and not self._queue:
-            self._target.write(data)
-            return
-        rate = relay.faults.bytes_per_second
-        step = max(1, int(rate / _PIECES_PER_SECOND)) if rate > 0 else len(data)
-        for position in range(0, len(data), step):
-            piece = data[position : position + step]
-            is_request = self._source is self._link.client
-            self._queue.append((relay.delivery_time(len(piece), is_request=is_request), piece))
-        self._queued_bytes += len(data)
-        if self._queued_bytes > _MAX_QUEUED_BYTES and not self._is_full:
-            self._is_full = True
-            self._source.set_reading(False)
-        if self._timer is None:
-            self._start_timer()
-
-    def _start_timer(self) -> None:
-        self._timer = self._link.relay.loop.call_at(self._queue[0][0], self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._deliver(up_to=self._link.relay.loop.time())
-
-    def _deliver(self, up_to: float | None) -> None:
-        self._timer = None
-        while self._queue and (up_to is None or self._queue[0][0] <= up_to):
-            _, data = self._queue.popleft()
-            if data is None:
-                self._target.close()
-            else:
-                self._queued_bytes -= len(data)
-                self._target.write(data)
-        if self._is_full and self._queued_bytes <= _MAX_QUEUED_BYTES // 2:
-            self._is_full = False
-            self._source.set_reading(True)
-        if self._queue:
-            self._start_timer()
+def _listen(route: Route) -> socket.socket:
+    """Returns a socket that listens at the address for clients."""
+    if not route.port:
+        return listen_unix(Path(route.host))
+    family = socket.AF_INET6 if ":" in route.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind((route.host, route.port))
+        sock.listen(_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

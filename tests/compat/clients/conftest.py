@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.addresses import Listener, Ports, Route
-from penstock.testing.network import Network
+from penstock.testing.network import Network, open_network
 from tests.support.broker import process
 from tests.support.broker.process import PenstockBroker
 from tests.support.kafka.broker import KafkaBroker, MissingPartError
@@ -70,7 +70,7 @@ def network(
     """The network between the broker and its clients."""
     port = broker_under_test.port if isinstance(broker_under_test, KafkaBroker) else inside.port
     route = Route(entrance.host, entrance.port, inside.host, port, readable=True)
-    network = Network([route], tmp_path_factory.mktemp("relay") / "relay.log")
+    network = open_network([route], tmp_path_factory.mktemp("relay") / "relay.log")
     network.set_up(True)
     yield network
     network.close()

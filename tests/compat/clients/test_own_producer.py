@@ -12,7 +12,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.addresses import Listener, Ports, Route
-from penstock.testing.network import Network
+from penstock.testing.network import Network, open_network
 from tests.support.broker.in_process import WireClient
 from tests.support.broker.process import PenstockBroker
 from tests.support.coordinator.transaction_client import committed
@@ -48,7 +48,7 @@ def endpoint(
     with broker:
         port = broker.port if isinstance(broker, KafkaBroker) else inside.port
         route = Route(entrance.host, entrance.port, inside.host, port, readable=True)
-        network = Network([route], directory / "relay.log")
+        network = open_network([route], directory / "relay.log")
         network.set_up(True)
         yield BrokerEndpoint(network, entrance.address)
         network.close()
