@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.cluster.factory import STORE_FILE
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.broker import Broker
-from penstock.testing.cluster_node import ClusterNode, start_nodes
+from penstock.testing.cluster_node import ClusterNode, check_settings, start_nodes
 from penstock.testing.cuts import isolation
 from penstock.testing.errors import BrokerError
 from penstock.testing.faults import LostReplies
@@ -81,6 +81,7 @@ class Cluster:
         for broker_id in self._broker_settings:
             if broker_id not in self.broker_ids:
                 raise BrokerError(f"broker_settings has {broker_id}", remedy=self._ids_text())
+        check_settings(settings or {}, self._broker_settings.values())
         self._user_directory = None if folder is None else Path(folder)
         self._directory: Path | None = None
         self._nodes: dict[int, ClusterNode] = {}

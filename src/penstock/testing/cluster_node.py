@@ -1,6 +1,6 @@
 """A broker of a `Cluster`: it has a listener for the other brokers, and the cluster's relays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.cluster.factory import SOCKET_FILE
@@ -22,10 +22,10 @@ _OWN_SETTINGS = (
     "security.inter.broker.protocol",
     "metadata.store.socket",
     "zookeeper.connect",
-    "log.dirs",
-    "log.dir",
 )
 """Settings that a cluster chooses itself."""
+_SEPARATE_SETTINGS = ("log.dirs", "log.dir", "advertised.listeners")
+"""Settings that no two brokers share."""
 
 
 class ClusterNode(Broker):
@@ -46,7 +46,6 @@ class ClusterNode(Broker):
         *,
         is_temporary: bool,
     ) -> None:
-        _check_settings(settings)
         listeners = parse_listeners(settings.get("listeners", SETTINGS["listeners"]))
         own_settings = {
             "node.id": str(broker_id),
@@ -158,12 +157,20 @@ class ClusterNode(Broker):
         return f"{kind} of {self.broker_id}"
 
 
-def _check_settings(settings: Mapping[str, str]) -> None:
+def check_settings(
+    settings: Mapping[str, str], broker_settings: Iterable[Mapping[str, str]]
+) -> None:
+    """Raises `BrokerError` for settings of all brokers, or of one, that a cluster cannot have."""
     for name in _OWN_SETTINGS:
+        if any(name in some for some in (settings, *broker_settings)):
+            raise BrokerError(
+                f"{name}: a Cluster chooses it for each broker", remedy="leave it out"
+            )
+    for name in _SEPARATE_SETTINGS:
         if name in settings:
             raise BrokerError(
-                f"{name}={settings[name]}: a Cluster chooses it for each broker",
-                remedy="leave it out",
+                f"{name}={settings[name]}: brokers of a Cluster cannot share it",
+                remedy="leave it out, or set it for each broker with broker_settings",
             )
 
 

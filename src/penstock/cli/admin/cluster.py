@@ -1,5 +1,7 @@
 """`penstock cluster`: status, brokers, the versions that they serve, features, the quorum.
 
+The commands with an implementation of their own (status, rebalance, backup …) are in `cluster_*`.
+
 Stands for kafka-cluster.sh, kafka-broker-api-versions.sh, kafka-features.sh and
 kafka-metadata-quorum.sh.
 """
@@ -9,6 +11,7 @@ from penstock.cli.admin import (
     cluster_backup,
     cluster_export,
     cluster_migrate,
+    cluster_rebalance,
     cluster_restore,
     cluster_status,
     cluster_up,
@@ -24,6 +27,7 @@ app = new_group(
 )
 app.command("up")(cluster_up.up)
 command(app, "status")(cluster_status.status)
+command(app, "rebalance")(cluster_rebalance.rebalance)
 command(app, "adopt", connects=False)(cluster_adopt.adopt)
 command(app, "export", connects=False)(cluster_export.export)
 command(app, "backup", connects=False)(cluster_backup.backup)

@@ -6,19 +6,19 @@ The commands of kafka-reassign-partitions.sh: `generate` proposes a plan, `execu
 
 import json
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 from penstock.cli import complete
 from penstock.cli.admin.json_files import moves_document, moves_in, topics_in
 from penstock.cli.admin.reassignment import progress_of, propose, throttles
 from penstock.cli.admin.reassignment_steps import (
+    cancel_moves,
     log_dir_moves,
     log_dir_states,
     remove_throttles,
     set_log_dirs,
     throttle_changes,
+    wait_for_moves,
 )
 from penstock.cli.admin.topic_selection import ClusterTopics
 from penstock.cli.app import new_group
@@ -27,14 +27,8 @@ from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Marked, UsageError, fail
 from penstock.cli.session import YES, Session, command
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.core.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from penstock.client.admin.admin import Admin
 
 app = new_group("Move partitions to other brokers and log directories.")
-
-_POLL_S: Final = 0.5
 
 PLAN = argument("PLAN.json", help="A plan as generate and Kafka's script write it.")
 
@@ -165,7 +159,7 @@ def execute(
             admin.alter_partition_reassignments(changed)
         set_log_dirs(admin, directories, before, is_new=False)
         if wait:
-            _wait(session, admin, list(changed))
+            wait_for_moves(session, admin, list(changed))
     if throttle is not None or log_dir_throttle is not None:
         session.out.note("run penstock log move verify when it is done: it removes the throttle")
     session.out.table(
@@ -249,8 +243,7 @@ def cancel(
         partitions = sorted(moving if plan is None else set(moves_in(plan)) & set(moving))
         if partitions:
             session.confirm(f"Stop moving {count_of(len(partitions), 'partition')}?", yes=yes)
-            admin.alter_partition_reassignments(dict.fromkeys(partitions))
-            remove_throttles(admin, {partition.topic for partition in partitions})
+            cancel_moves(admin, partitions)
     session.out.table(
         ["Topic", "Partition", "Cancelled"],
         [(*partition, True) for partition in partitions],
@@ -265,14 +258,3 @@ def _broker_ids(text: str) -> list[int]:
         raise UsageError(
             f"--brokers {text}", remedy="write ids with commas, such as 0,1,2"
         ) from None
-
-
-def _wait(session: Session, admin: "Admin", partitions: list[TopicPartition]) -> None:
-    with session.out.progress("moving", len(partitions)) as step:
-        remaining = len(partitions)
-        while partitions:
-            partitions = list(admin.list_partition_reassignments(partitions))
-            step(remaining - len(partitions))
-            remaining = len(partitions)
-            if partitions:
-                time.sleep(_POLL_S)

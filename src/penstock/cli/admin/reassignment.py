@@ -87,7 +87,7 @@ def _next_move(
             candidates = [
                 partition
                 for partition in held[source] - held[target]
-                if _keeps_racks(plan[partition], racks, source, target)
+                if keeps_racks(plan[partition], racks, source, target)
             ]
             if candidates:
                 # Leaders are moved last, because their clients have to follow.
@@ -98,7 +98,7 @@ def _next_move(
     return None
 
 
-def _keeps_racks(replicas: Sequence[int], racks: Racks, source: int, target: int) -> bool:
+def keeps_racks(replicas: Sequence[int], racks: Racks, source: int, target: int) -> bool:
     """Returns whether a partition has as many racks after a replica moves to the target."""
     before = {_rack(racks, broker) for broker in replicas}
     after = {_rack(racks, target if broker == source else broker) for broker in replicas}

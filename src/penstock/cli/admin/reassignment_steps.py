@@ -1,10 +1,12 @@
 """The requests to brokers that accompany a move of partitions: log directories and throttles."""
 
+import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.admin.json_files import ANY_DIR, Move
 from penstock.cli.admin.reassignment import Throttles
+from penstock.cli.session import Session
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.client.admin import ConfigOp, ConfigResource, TopicPartitionReplica
     from penstock.client.admin.admin import Admin
 
+_POLL_S: Final = 0.5
 BROKER_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LOG_DIR_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 TOPIC_LISTS: Final = (
@@ -128,3 +131,21 @@ def remove_throttles(admin: "Admin", topics: Collection[str]) -> None:
     }
     if any(changes.values()):
         admin.incremental_alter_configs({change: ops for change, ops in changes.items() if ops})
+
+
+def wait_for_moves(session: Session, admin: "Admin", partitions: list[TopicPartition]) -> None:
+    """Waits until none of the partitions is being moved; shows the progress."""
+    with session.out.progress("moving", len(partitions)) as step:
+        remaining = len(partitions)
+        while partitions:
+            partitions = list(admin.list_partition_reassignments(partitions))
+            step(remaining - len(partitions))
+            remaining = len(partitions)
+            if partitions:
+                time.sleep(_POLL_S)
+
+
+def cancel_moves(admin: "Admin", partitions: Collection[TopicPartition]) -> None:
+    """Stops moves that are in progress, and removes their throttles."""
+    admin.alter_partition_reassignments(dict.fromkeys(partitions))
+    remove_throttles(admin, {partition.topic for partition in partitions})
