@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.admin.reassignment import progress_of, throttles
@@ -92,9 +92,11 @@ def rebalance(
     _print(session, load, plan, executed=execute)
 
 
-def read_load(admin: "Admin") -> ClusterLoad:
-    """Reads what the plan depends on, of all brokers that are up."""
-    nodes = admin.describe_cluster().nodes
+def read_load(admin: "Admin", brokers: Collection[int] | None = None) -> ClusterLoad:
+    """Reads what the plan depends on, of these brokers, or of all that are up."""
+    nodes = [
+        node for node in admin.describe_cluster().nodes if brokers is None or node.id in brokers
+    ]
     names = admin.list_topics(include_internal=True)
     descriptions = admin.describe_topics(names) if names else {}
     partitions = {

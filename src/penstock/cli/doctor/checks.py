@@ -423,7 +423,7 @@ def explain_advertised(
     setting = f"set advertised.listeners of broker {node_id} to an address that clients can reach"
     example = f", such as PLAINTEXT://{bootstrap}"
     host = advertised.host
-    if _is_loopback(host) and not _is_loopback(bootstrap.host):
+    if is_loopback(host) and not is_loopback(bootstrap.host):
         return Problem(
             cause + "which is this machine itself",
             f"{setting}{example}; localhost, the broker's default, works only for clients on the "
@@ -450,7 +450,7 @@ def explain_advertised(
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.options import argument, flag, option
-from penstock.cli.output import Output
+from penstock.cli.output import Output, UsageError
 from penstock.cli.session import Session, command_name, with_session
 from penstock.core.errors import replace_names
 
@@ -30,6 +30,11 @@ def doctor(
         autocompletion=complete.topics,
     ),
     read_only: bool = flag("--read-only", help="Write nothing: no topic, no record."),
+    cluster: bool = flag(
+        "--cluster",
+        help="Examine all brokers instead: who cannot be reached, replicas, balance, settings, "
+        "clocks, packet loss.",
+    ),
     security: Path | None = option(
         "--security",
         metavar="SERVER.PROPERTIES",
@@ -48,7 +53,8 @@ def doctor(
 
         report_security(session.out, security)
         return
-    from penstock.cli.doctor.diagnosis import Diagnosis, run_diagnosis
+    if cluster and topic is not None:
+        raise UsageError("--cluster and --topic exclude each other")
     from penstock.client.settings import ConsumerOptions
 
     results: list[StepResult] = []
@@ -64,8 +70,17 @@ def doctor(
 
     options = session.options(ConsumerOptions)
     target = address if address is not None else str(options["bootstrap_servers"])
-    diagnosis = Diagnosis(target, options, report, topic=topic, read_only=read_only)
-    is_healthy = run_diagnosis(diagnosis)
+    if cluster:
+        from penstock.cli.doctor.cluster_examination import ClusterExamination
+
+        session.bootstrap_server = target
+        options["bootstrap_servers"] = target
+        is_healthy = ClusterExamination(session, options, report, read_only=read_only).run()
+    else:
+        from penstock.cli.doctor.diagnosis import Diagnosis, run_diagnosis
+
+        diagnosis = Diagnosis(target, options, report, topic=topic, read_only=read_only)
+        is_healthy = run_diagnosis(diagnosis)
     if session.out.as_json:
         session.out.document(_document(results, is_healthy))
     elif is_healthy:

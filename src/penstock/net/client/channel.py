@@ -178,6 +178,13 @@ class Channel(asyncio.BufferedProtocol):
 
     # --- asyncio.BufferedProtocol
 
+    def socket_option(self, level: int, name: int, size: int) -> bytes | None:
+        """Returns an option of the connection's socket, such as its statistics."""
+        if self._transport is None:
+            return None
+        value: bytes = self._transport.get_extra_info("socket").getsockopt(level, name, size)
+        return value
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
