@@ -27,8 +27,8 @@ from penstock.broker.errors import ClientLeftError
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_queue import ControllerQueue
-from penstock.broker.request import Request
 from penstock.broker.metadata.session_status import SessionStatus
+from penstock.broker.request import Request
 from penstock.broker.workers import Workers
 from penstock.cluster.store import (
     CommittedChanges,
