@@ -105,4 +105,8 @@ def test_brokers_of_both_kinds_agree(tmp_path: Path, subtests: pytest.Subtests) 
         with subtests.test("features"):
             for broker_id in CONTROLLERS["Penstock"]:
                 cluster.start(broker_id)
+            for broker_id in CONTROLLERS["Penstock"]:
+                assert cluster.processes[broker_id].wait_until_ready(), cluster.log_end(broker_id)
             features.raise_levels(view, "raised")
+        with subtests.test("features are lowered"):
+            features.lower_levels(view, "raised")

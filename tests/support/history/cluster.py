@@ -70,8 +70,9 @@ class HistoryCluster:
         kafka: Collection[int] = (),
         *,
         has_logins: bool = False,
+        starts_with_kafka: bool = True,
     ) -> None:
-        """The brokers in `kafka` are Apache Kafka's. They start first: they set feature levels.
+        """The brokers in `kafka` are Apache Kafka's. The first broker sets the feature levels.
 
         With `has_logins`, every broker has a listener with SASL too, without a relay.
         """
@@ -79,6 +80,7 @@ class HistoryCluster:
         self._settings = {**SETTINGS, **(settings or {})}
         self._bugs = bugs
         self._has_logins = has_logins
+        self._starts_with_kafka = starts_with_kafka
         self.kafka = set(kafka)
         """The brokers that are Apache Kafka's; it holds for the next start of each."""
         self._stack = ExitStack()
@@ -95,8 +97,10 @@ class HistoryCluster:
             stack.enter_context(self.network)
             stack.callback(self._kill_all)
             self.zookeeper.wait_until_serving()
-            self._launch_all(self.kafka)
-            self._launch_all(set(BROKER_IDS).difference(self.kafka))
+            others = set(BROKER_IDS).difference(self.kafka)
+            kinds = (self.kafka, others) if self._starts_with_kafka else (others, self.kafka)
+            for broker_ids in kinds:
+                self._launch_all(broker_ids)
             self._stack = stack.pop_all()
         return self
 
