@@ -19,7 +19,7 @@ from penstock.client.admin.admin import Admin
 from penstock.client.admin.model_topics import NewTopic
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import read_header
-from tests.support.broker.process import PenstockBroker
+from tests.support.broker.process import BrokerError, PenstockBroker
 from tests.support.client.cli import Cli
 from tests.support.cluster.zookeeper_server import ZooKeeperServer
 from tests.support.kafka.broker import KafkaBroker, KafkaParts, wait_until
@@ -125,6 +125,28 @@ def test_the_metadata_of_a_stopped_kafka_is_taken_over(kafka: StoppedKafka, tmp_
             producer.commit_transaction()
         [transaction] = admin.describe_transactions(["new"]).values()
         assert transaction.producer_id > kafka.last_producer_id
+
+
+def test_metadata_that_is_damaged_or_outdated_is_not_taken_over(
+    kafka: StoppedKafka, tmp_path: Path
+) -> None:
+    """However often the broker is started, it gives no log another name."""
+    data = shutil.copytree(kafka.data, tmp_path / "data")
+    broker = PenstockBroker(tmp_path, OWN_SETTINGS)
+    snapshot = max((data / "__cluster_metadata-0").glob("*.checkpoint"))
+    content = snapshot.read_bytes()
+    snapshot.write_bytes(content[:-1] + b"!")
+    for _ in range(2):
+        with pytest.raises(BrokerError, match=f"{snapshot} cannot be read"):
+            broker.start()
+    snapshot.write_bytes(content)
+    with broker:
+        pass
+    (data / "penstock-metadata.db").unlink()
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="was taken over before, so that it is outdated"):
+            broker.start()
+    assert not list(data.glob("*-stray"))
 
 
 @pytest.mark.long

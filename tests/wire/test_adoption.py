@@ -9,8 +9,12 @@ from penstock.client import Producer
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.model_configs import ConfigResource
 from penstock.client.admin.model_topics import NewTopic
+from penstock.cluster.embedded import EmbeddedStore
+from penstock.controller.metadata import ClusterIdRecord, Put
 from penstock.core.ids import TopicPartition
 from penstock.protocol.enums import ConfigResourceType, ConfigSource
+from penstock.storage.checkpoint.checkpoint_files import load_meta_properties
+from penstock.storage.disk import OsDisk
 from tests.support.broker.process import PenstockBroker
 from tests.support.client.cli import Cli
 from tests.support.cluster.zookeeper_server import new_chroot, shared_server
@@ -90,7 +94,7 @@ def test_settings_are_confirmed_before_the_first_start(broker: PenstockBroker) -
     error = penstock.refused(
         "cluster", "adopt", "--set", f"log.dirs={broker.data}", *setting, "--apply"
     )
-    assert "the metadata store has a cluster already" in error
+    assert "the metadata store has topics already" in error
 
 
 def test_settings_are_confirmed_in_zookeeper(broker: PenstockBroker, tmp_path: Path) -> None:
@@ -105,6 +109,19 @@ def test_settings_are_confirmed_in_zookeeper(broker: PenstockBroker, tmp_path: P
         "prices": ("store", ""),
         "__consumer_offsets": ("store", "compact"),
     }
+
+
+def test_a_broker_that_ended_too_early_continues_at_its_next_start(broker: PenstockBroker) -> None:
+    """It had registered its cluster, but not the topics yet."""
+    store = EmbeddedStore(broker.data / "penstock-metadata.db")
+    properties = load_meta_properties(OsDisk(), str(broker.data))
+    assert properties is not None
+    assert properties.cluster_id is not None
+    store.commit([Put(ClusterIdRecord(properties.cluster_id))])
+    store.close()
+    with broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
+        assert {"orders", "prices"} <= admin.list_topics().keys()
+    assert not list(broker.data.glob("*-stray"))
 
 
 def test_people_see_what_will_happen(broker: PenstockBroker) -> None:

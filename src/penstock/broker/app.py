@@ -33,7 +33,11 @@ from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_context import BrokerControllerContext
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_queue import ControllerQueue
-from penstock.broker.metadata.log_recovery import recover_metadata
+from penstock.broker.metadata.log_recovery import (
+    check_kafka_metadata,
+    mark_kafka_metadata,
+    recover_metadata,
+)
 from penstock.broker.metadata.registration import BrokerRegistration
 from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.health import BrokerState
@@ -53,7 +57,7 @@ from penstock.controller.metadata import (
 )
 from penstock.controller.result import ControllerResult
 from penstock.core.clock import Clock
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.socket_server import Address
@@ -229,6 +233,11 @@ class App:
         snapshot = self._controller.load()
         if not store_config(self._config).is_shared:
             warn_of_missing_brokers(snapshot.records, [self._broker_id])
+        has_cluster = bool(self._image.cluster_id)
+        await self._workers.run(
+            self._workers.store,
+            lambda: check_kafka_metadata(self._config, is_new_store=not has_cluster),
+        )
         is_new_store = await self._registration.claim_cluster_id(self._disk, self._log_dirs)
         self._config.set_dynamic(
             self._image.config("brokers", DEFAULT_ENTITY),
@@ -264,6 +273,7 @@ class App:
         await self._controller.elect()
         if recovered_logs is not None:
             await self._recover_metadata(recovered_logs)
+        await self._workers.run(self._workers.store, lambda: mark_kafka_metadata(self._config))
         parts.publisher.apply(
             [*map(Put, self._image.configs.values()), *map(Put, self._image.acls.values())]
         )
@@ -345,8 +355,9 @@ class App:
     def _load_logs(self, snapshot: Snapshot, is_new_store: bool) -> list[Log] | None:
         """Opens the log directories; logs of no known topic are renamed, not deleted.
 
-        If the store is new, returns all logs: they were written by Kafka, or the store was lost.
-        Otherwise returns None.
+        Returns all logs if the store is new: they were written by Kafka, or the store was lost.
+        The same if it has no topics: a broker has ended before it could register them. Otherwise
+        returns None.
         """
         topics = {
             record.topic: record for record in snapshot.records if isinstance(record, TopicRecord)
@@ -354,7 +365,7 @@ class App:
         self._logs.open(node_id=self._broker_id, cluster_id=self._image.cluster_id)
         strays = self._logs.load(
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
-            lambda key, topic_id: is_new_store or _is_known(topics, key, topic_id),
+            lambda key, topic_id: not topics or _is_known(topics, key, topic_id),
         )
         for stray in strays:
             logger.warning(
@@ -362,16 +373,28 @@ class App:
                 stray.partition,
                 stray.path,
             )
-        return list(self._logs) if is_new_store else None
+        logs = list(self._logs)
+        return logs if is_new_store or (logs and not topics) else None
 
     async def _recover_metadata(self, logs: Sequence[Log]) -> None:
         """Registers the topics of logs that a new store does not know, with Kafka's metadata."""
         recovery = await recover_metadata(logs, self._config, self._image, self._workers)
-        if not recovery.is_empty:
+        if recovery.is_empty:
+            return
+        try:
             await self._controller.run(
                 lambda image: ControllerResult(recovery.changes(image, self._broker_id), None)
             )
-            recovery.log_result()
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            raise KafkaStorageError(
+                "log.dirs has partitions, but the metadata store has no topics, and another broker "
+                "is the controller",
+                remedy="start this broker again when the other one has registered the topics, or "
+                "move the directories of the partitions out of log.dirs",
+            ) from error
+        recovery.log_result()
 
 
 def _is_known(

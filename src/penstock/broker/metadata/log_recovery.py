@@ -7,6 +7,7 @@ Other topics are registered with what their logs say.
 import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from penstock.broker.config.broker_config import BrokerConfig
@@ -14,6 +15,7 @@ from penstock.broker.config.internal_topic_configs import internal_topic_configs
 from penstock.broker.coordinator.log import read_log
 from penstock.broker.kraft.metadata_image import KraftImage
 from penstock.broker.kraft.metadata_log import find_metadata_log, read_metadata
+from penstock.broker.kraft.takeover import check_takeover, mark_takeover
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
@@ -45,8 +47,13 @@ class MetadataRecovery(NamedTuple):
         return not self.logs and self.kraft is None
 
     def changes(self, image: ClusterImage, broker_id: int) -> list[Change]:
-        """Returns the changes that add all of it to the store."""
-        changes = [] if self.kraft is None else self.kraft.changes(image, broker_id, self.logs)
+        """Returns the changes that add all of it to the store.
+
+        If another broker has registered topics in the meantime, it has taken over Kafka's.
+        """
+        changes: list[Change] = []
+        if self.kraft is not None and not image.topics:
+            changes = self.kraft.changes(image, broker_id, self.logs)
         topics = self.unknown_topics
         logs = {key: log for key, log in self.logs.items() if key.topic in topics}
         return [
@@ -103,14 +110,38 @@ def confirmed_topics(image: ClusterImage) -> frozenset[str]:
     )
 
 
+def check_kafka_metadata(config: BrokerConfig, *, is_new_store: bool) -> None:
+    """Raises KafkaStorageError if Kafka's metadata and the store do not belong together.
+
+    If the store is new, what will be taken over is read: if it is damaged, the store must not
+    become one that has a cluster and no topics.
+    """
+    directory = kafka_metadata_log(config)
+    if directory is not None:
+        check_takeover(directory, is_new_store=is_new_store)
+        if is_new_store:
+            read_kraft_image(config)
+
+
+def mark_kafka_metadata(config: BrokerConfig) -> None:
+    """Notes that the store has what Kafka's metadata log has, if there is one."""
+    directory = kafka_metadata_log(config)
+    if directory is not None:
+        mark_takeover(directory)
+
+
+def kafka_metadata_log(config: BrokerConfig) -> Path | None:
+    """Returns the directory of Kafka's metadata log in the log directories, if there is one."""
+    metadata_dir = config.text("metadata.log.dir")
+    return find_metadata_log([*([metadata_dir] if metadata_dir else ()), *config.list("log.dirs")])
+
+
 def read_kraft_image(config: BrokerConfig) -> KraftImage | None:
     """Returns the metadata of the Kafka node in KRaft mode that had the log directories, if any.
 
     Raises KafkaStorageError if it is damaged.
     """
-    metadata_dir = config.text("metadata.log.dir")
-    log_dirs = [*([metadata_dir] if metadata_dir else ()), *config.list("log.dirs")]
-    directory = find_metadata_log(log_dirs)
+    directory = kafka_metadata_log(config)
     if directory is None:
         return None
     image = KraftImage()

@@ -16,6 +16,7 @@ from penstock.broker.config.internal_topic_configs import internal_topic_configs
 from penstock.broker.config.topic_config import validate_topic_configs
 from penstock.broker.metadata.log_recovery import (
     MetadataRecovery,
+    check_kafka_metadata,
     confirmed_topics,
     read_kraft_image,
 )
@@ -63,7 +64,7 @@ class Survey(NamedTuple):
 
     topics: list[SurveyedTopic]
     is_known: bool
-    """Whether the metadata store has a cluster, so that nothing is adopted."""
+    """Whether the metadata store has topics, so that nothing is adopted."""
     acls: int
     users_and_quotas: int
     other_nodes: dict[int, int]
@@ -85,7 +86,8 @@ def survey(config: BrokerConfig, nodes: Sequence[NodeContent], settings: TopicSe
         key: RecoveredLog(_topic_id(log_dir.directory_of(key)))
         for key, log_dir in node.partitions.items()
     }
-    is_known = bool(image.cluster_id)
+    check_kafka_metadata(config, is_new_store=not image.cluster_id)
+    is_known = bool(image.topics)
     recovery: MetadataRecovery | None = None
     if not is_known:
         image.apply(_confirmation(config, image, settings))
@@ -120,15 +122,15 @@ def survey(config: BrokerConfig, nodes: Sequence[NodeContent], settings: TopicSe
 
 
 def confirm(config: BrokerConfig, settings: TopicSettings) -> None:
-    """Stores settings of topics that the first start of the broker will recover.
+    """Stores settings of topics that the broker will recover.
 
-    The store stays without a cluster id, so that the broker still takes it for a new one.
+    A new store stays without a cluster id, so that the broker still takes it for a new one.
     """
     store = open_store(store_config(config))
     try:
         image = ClusterImage()
         image.apply(map(Put, store.load().records))
-        if image.cluster_id:
+        if image.topics:
             raise _known_error()
         store.commit(_confirmation(config, image, settings))
     finally:
@@ -192,7 +194,7 @@ def _check_confirmable(settings: TopicSettings, topics: Sequence[SurveyedTopic])
 
 def _known_error() -> KafkaStorageError:
     return KafkaStorageError(
-        "the metadata store has a cluster already, so that nothing is adopted",
+        "the metadata store has topics already, so that nothing is adopted",
         remedy="change settings with penstock config alter when the broker has started",
     )
 

@@ -86,7 +86,7 @@ def _print_survey(session: Session, found: "Survey", is_applied: bool) -> None:
         empty="the log directories have no topics",
     )
     if found.is_known:
-        session.out.note("penstock: the metadata store has a cluster: nothing will be adopted")
+        session.out.note("penstock: the metadata store has topics: nothing will be adopted")
     elif found.acls or found.users_and_quotas:
         session.out.note(
             f"penstock: Kafka's metadata log has {found.acls} ACLs, and settings of "
