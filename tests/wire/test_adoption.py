@@ -13,9 +13,9 @@ from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.metadata import ClusterIdRecord, Put
 from penstock.core.ids import TopicPartition
 from penstock.protocol.enums import ConfigResourceType, ConfigSource
-from penstock.storage.checkpoint.checkpoint_files import load_meta_properties
+from penstock.storage.checkpoint.checkpoint_files import load_meta_properties, store_meta_properties
 from penstock.storage.disk import OsDisk
-from tests.support.broker.process import PenstockBroker
+from tests.support.broker.process import BrokerError, PenstockBroker
 from tests.support.client.cli import Cli
 from tests.support.cluster.zookeeper_server import new_chroot, shared_server
 from tests.support.kafka_clients.brokers import SETTINGS
@@ -121,6 +121,25 @@ def test_a_broker_that_ended_too_early_continues_at_its_next_start(broker: Penst
     store.close()
     with broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
         assert {"orders", "prices"} <= admin.list_topics().keys()
+    assert not list(broker.data.glob("*-stray"))
+
+
+def test_a_broker_waits_for_the_one_that_registers_its_topics(
+    broker: PenstockBroker, tmp_path: Path
+) -> None:
+    """Another broker of the cluster is the controller, and has not registered any topics."""
+    address = shared_server().address + new_chroot()
+    properties = load_meta_properties(OsDisk(), str(broker.data))
+    assert properties is not None
+    settings = {**SETTINGS, "zookeeper.connect": address}
+    controller = PenstockBroker(tmp_path / "controller", {**settings, "node.id": "5"})
+    controller.data.mkdir(parents=True)
+    owner = properties._replace(node_id=5, directory_id=None)
+    store_meta_properties(OsDisk(), str(controller.data), owner)
+    with controller:
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="when the other one has registered the topics"):
+                PenstockBroker(tmp_path, settings).start()
     assert not list(broker.data.glob("*-stray"))
 
 
