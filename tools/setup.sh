@@ -2,7 +2,7 @@
 # Prepares this machine for the project: setup.sh system VERSION | python | programs | kafka VERSION |
 # kafka-apps VERSION | java-clients VERSION | spark-kafka | kafkajs | franz-go, where VERSION is that of
 # Apache Kafka in tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js, kcat,
-# PostgreSQL, MariaDB and ZooKeeper.
+# PostgreSQL, MariaDB, ZooKeeper and Prometheus.
 # What is missing is installed with apt-get when we are root on a Debian-like machine; otherwise
 # every missing part gets one line that says how to get it, and the script fails.
 # pip, Maven and apt-get use whatever package sources the machine is configured for.
@@ -206,6 +206,7 @@ check_programs() {
     check_kcat
     check_databases
     check_zookeeper
+    check_prometheus
 }
 
 # The program beside the pom, compiled against each version's jars. Kafka's own are there already.
@@ -269,6 +270,13 @@ check_databases() {
 # Only the program: the tests start servers of their own. Debian's service is another package.
 check_zookeeper() {
     [[ -e /usr/share/java/zookeeper.jar ]] || missing "ZooKeeper" zookeeper
+}
+
+# --- Prometheus -----------------------------------------------------------------------------------
+
+# Only the programs: the tests start a server of their own, Debian's service is not used.
+check_prometheus() {
+    command -v promtool >/dev/null && command -v prometheus >/dev/null || missing "Prometheus" prometheus
 }
 
 # --- All at once ----------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class App:
         self._pacer = Pacer()
         self._closing = AsyncExitStack()
         self._has_started = False
-        self._metrics: MetricsEndpoint | None = None
+        self.metrics: MetricsEndpoint | None = None
         self.metrics_address: tuple[str, int] | None = None
         """Where metrics and health are served, if `metrics.port` is set."""
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -246,8 +246,8 @@ class App:
         closing.push_async_callback(self._close_logs)
         recovered_logs = self._load_logs(snapshot, is_new_store)
         self._parts = parts = self._assemble(store)
-        if self._metrics is not None:
-            self._metrics.set_parts(parts)
+        if self.metrics is not None:
+            self.metrics.set_parts(parts)
         closing.push_async_callback(self._stop_disk_work)
         closing.push_async_callback(parts.broker.isr_manager.close)
         closing.push_async_callback(parts.leader_rebalancer.close)
@@ -292,13 +292,13 @@ class App:
     async def _start_metrics(self) -> None:
         """Serves metrics and health first, so that others can see how the start proceeds."""
         if self._config.int("metrics.port") >= 0:
-            self._metrics = MetricsEndpoint(self._config, self._workers, self._pacer, self._logs)
-            self._closing.push_async_callback(self._metrics.close)
-            self.metrics_address = await self._metrics.start()
+            self.metrics = MetricsEndpoint(self._config, self._workers, self._pacer, self._logs)
+            self._closing.push_async_callback(self.metrics.close)
+            self.metrics_address = await self.metrics.start()
 
     def _set_state(self, state: BrokerState) -> None:
-        if self._metrics is not None:
-            self._metrics.set_state(state)
+        if self.metrics is not None:
+            self.metrics.set_state(state)
 
     def _assemble(self, store: MetadataStore) -> BrokerAssembly:
         """Creates the components. Tests replace some of them."""

@@ -85,7 +85,7 @@ class MetricsEndpoint:
         self._parts: BrokerAssembly | None = None
         self._server = HttpServer(self._respond, "METRICS")
         self._monitor = LoopMonitor(self._on_tick)
-        self._exposition = _Shared(self._scrape)
+        self._exposition = _Shared(self.collect)
         self._readiness = _Shared(self._check_readiness)
         self._failed_collectors = 0
 
@@ -148,7 +148,8 @@ class MetricsEndpoint:
 
     # --- collecting
 
-    async def _scrape(self) -> Exposition:
+    async def collect(self) -> Exposition:
+        """Returns all metrics as they are now."""
         exposition = Exposition()
         process = await self._workers.run(self._workers.codec, read_process)
         collect_process(exposition, process, self._broker_id)

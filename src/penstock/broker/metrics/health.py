@@ -46,8 +46,7 @@ def check_readiness(state: BrokerState, parts: BrokerAssembly | None) -> Steps[R
     unserved = yield from _unserved_partitions(broker)
     if unserved:
         reasons.append(
-            f"{len(unserved)} partitions that this broker leads are not served: "
-            f"{shorten_names(unserved)}"
+            f"partitions that this broker leads have no usable log here: {shorten_names(unserved)}"
         )
     return Readiness(reasons)
 

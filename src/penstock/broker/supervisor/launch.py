@@ -67,7 +67,6 @@ def plan_launches(
             "node.id": str(broker_id),
             "listeners": ",".join(map(str, listeners)),
             "request.memory.max.bytes": str(request_memory),
-            "metrics.port": str(metrics_port),
             "log.dirs": ",".join(
                 path if index == 0 else f"{path}/{broker_directory_name(broker_id)}"
                 for path in config.list("log.dirs")
@@ -79,6 +78,8 @@ def plan_launches(
             settings["advertised.listeners"] = ",".join(
                 map(str, _shifted(config.advertised, index))
             )
+        if metrics_port > 0:
+            settings["metrics.port"] = str(metrics_port)
         if config.text("broker.rack") is None:
             settings["broker.rack"] = rack
         if socket is not None:

@@ -95,6 +95,20 @@ def test_a_port_above_the_highest_is_refused() -> None:
         launches(2, listeners="PLAINTEXT://:65535")
 
 
+def test_each_broker_has_the_next_port_for_metrics() -> None:
+    plan = launches(3, metrics_port="9404")
+    assert [launch.settings["metrics.port"] for launch in plan] == ["9404", "9405", "9406"]
+    for port in ("0", "-1"):
+        assert {launch.settings["metrics.port"] for launch in launches(2, metrics_port=port)} == {
+            port
+        }
+
+
+def test_a_port_for_metrics_that_a_listener_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"metrics.port of broker 0 would have port 9093"):
+        launches(2, listeners="PLAINTEXT://:9093", metrics_port="9093")
+
+
 @pytest.mark.parametrize(("count", "factor", "min_isr"), [(2, 2, 1), (3, 3, 2), (5, 3, 2)])
 def test_internal_topics_have_as_many_replicas_as_there_are_brokers(
     count: int, factor: int, min_isr: int
