@@ -41,6 +41,7 @@ from penstock.broker.metadata.features import (
     TRANSACTION_VERSION,
 )
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
+from penstock.broker.metadata.stored_leaderships import StoredLeaderships
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.pacer import Pacer
@@ -292,6 +293,7 @@ class SimBroker:
             controller_api=controller_api,
             controller_requests=ControllerRequests(self._metadata, replicas, self._store, workers),
             eligible_leader_replicas=EligibleLeaderReplicas(config, image, self._store, workers),
+            stored_leaderships=StoredLeaderships(NODE, self._store, workers),
             topic_creator=TopicCreator(
                 config, image, controller_client, clock, is_single_node=True
             ),

@@ -183,6 +183,21 @@ def test_an_offset_above_the_log_end_is_refused_after_the_followers_have_fetched
         assert fetch() == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_a_leader_that_is_alone_in_its_isr_asks_the_store_before_it_refuses_an_offset(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """C1: below `min.insync.replicas` a replica outside the ISR may have been elected (KIP-966)."""
+    settings = {"min.insync.replicas": "2"}
+    with replicated_topic(broker, client, "alone", configs=settings) as topic:
+        produce(client, topic, b"a")
+        topic.set_state(isr=(topic.leader_id,))
+        for _ in range(5):
+            # In the store, it leads in an earlier epoch.
+            code = fetch_partition(client, topic.name, 9).error_code
+            assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            broker.call(lambda inside: inside.workers.store.submit(lambda: None).result())
+
+
 def test_an_offset_above_the_log_end_makes_followers_fetch(
     broker: RunningBroker, client: WireClient
 ) -> None:

@@ -40,6 +40,7 @@ from penstock.broker.metadata.eligible_leader_replicas import EligibleLeaderRepl
 from penstock.broker.metadata.leader_rebalancer import LeaderRebalancer
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
+from penstock.broker.metadata.stored_leaderships import StoredLeaderships
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metrics.request_metrics import RequestMetrics
 from penstock.broker.pacer import Pacer
@@ -192,6 +193,7 @@ class BrokerAssembly:
             controller_api=controller_api,
             controller_requests=self.controller_requests,
             eligible_leader_replicas=EligibleLeaderReplicas(config, image, self._store, workers),
+            stored_leaderships=StoredLeaderships(self._broker_id, self._store, workers),
             topic_creator=TopicCreator(
                 config,
                 image,

@@ -19,6 +19,7 @@ from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.eligible_leader_replicas import EligibleLeaderReplicas
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
+from penstock.broker.metadata.stored_leaderships import StoredLeaderships
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.pacer import Pacer
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
@@ -50,6 +51,7 @@ class Broker:
     controller_api: ControllerApi
     controller_requests: ControllerRequests
     eligible_leader_replicas: EligibleLeaderReplicas
+    stored_leaderships: StoredLeaderships
     topic_creator: TopicCreator
     logs: LogManager
     replicas: ReplicaManager

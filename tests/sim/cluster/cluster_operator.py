@@ -122,6 +122,8 @@ class Operator(Client):
         """Removes a follower of a partition, and assigns it again as soon as it is removed."""
         key = TopicPartition(DATA, self.rng.randrange(self._partitions))
         leader, replicas = self.cluster.assignment_of(key)
+        if len(replicas) < 3:
+            return  # the last replica may lose records
         removed = self.rng.choice([replica for replica in replicas if replica != leader])
         await self._alter({key.partition: [r for r in replicas if r != removed]})
         for _ in range(20):

@@ -7,6 +7,7 @@ epochs, records the progress of followers, and reads a range of the log without 
 from dataclasses import dataclass
 
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata.stored_leaderships import StoredLeaderships
 from penstock.broker.replica import down_conversion
 from penstock.broker.replica.down_conversion import SEARCHED_BYTES
 from penstock.broker.replica.fetch_sessions import CachedPartition, LogTail
@@ -59,6 +60,7 @@ class ReaderContext:
     image: ClusterImage
     replicas: ReplicaManager
     isr_manager: IsrManager
+    stored_leaderships: StoredLeaderships
     leader_throttle: LeaderThrottle
     authorizer: RequestAuthorizer
     quotas: ClientQuotaManager
@@ -381,6 +383,19 @@ class PartitionReader:
             replica.partition, partition.fetch_offset, self._rack, rack_of
         )
 
+    def _is_confirmed_leader(self, replica: Replica, offset: int) -> bool:
+        partition, now_ms = replica.partition, self._context.clock.monotonic_ms()
+        needed = partition.needed_in_sync(replica.config.min_insync_replicas)
+        if len(partition.isr) < needed:
+            return self._context.stored_leaderships.confirm(
+                partition.key, partition.leader_epoch, offset, now_ms
+            )
+        if partition.confirm_leader(offset, now_ms):
+            return True
+        if partition.is_wake_due(now_ms):
+            replica.wake_followers()
+        return False
+
     def _check_log_end(self, replica: Replica, offset: int) -> None:
         """Raises NOT_LEADER_OR_FOLLOWER if another replica may have an offset above this log's end.
 
@@ -394,10 +409,7 @@ class PartitionReader:
                 f"this follower of {partition.key} has not replicated offset {offset} yet",
                 remedy="refresh the metadata and fetch from the leader",
             )
-        now_ms = self._context.clock.monotonic_ms()
-        if not partition.confirm_leader(offset, now_ms):
-            if partition.is_wake_due(now_ms):
-                replica.wake_followers()
+        if not self._is_confirmed_leader(replica, offset):
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"the log of {partition.key} ends before offset {offset}, and another replica may "
