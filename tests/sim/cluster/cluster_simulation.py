@@ -166,8 +166,13 @@ class ClusterSimulation:
 
     def _check_soon(self, broker: SimBroker) -> None:
         """Checks a broker before and after it handles a request that has just arrived."""
+
+        def check() -> None:
+            if self.network.brokers.get(broker.broker_id) is broker:
+                self._check(broker)
+
         for delay_ms in (0, 1, 3, 10):
-            self.loop.call_later(delay_ms / 1000, self._check, broker, context=self.loop.outside)
+            self.loop.call_later(delay_ms / 1000, check, context=self.loop.outside)
 
     async def _main(self) -> None:
         for broker_id in self.broker_ids:

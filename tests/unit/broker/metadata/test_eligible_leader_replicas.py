@@ -39,7 +39,9 @@ class Scenario:
 
     def __init__(self, workers: Workers, settings: dict[str, str]) -> None:
         server = MemoryStoreServer()
-        self.store = server.open(CountingStore)
+        store = server.open(CountingStore)
+        assert isinstance(store, CountingStore)
+        self.store = store
         self.store.commit([Put(topic("t")), Put(STATE)])
         self.image = ClusterImage()
         self.learn(STATE)

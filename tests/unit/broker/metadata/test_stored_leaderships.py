@@ -35,7 +35,9 @@ class Scenario:
     """Broker 1, which leads `KEY` in epoch 5."""
 
     def __init__(self, workers: Workers) -> None:
-        self.store = MemoryStoreServer().open(FallibleStore)
+        store = MemoryStoreServer().open(FallibleStore)
+        assert isinstance(store, FallibleStore)
+        self.store = store
         self.store.commit([Put(topic("t")), Put(STATE)])
         self.leaderships = StoredLeaderships(1, self.store, workers)
 
