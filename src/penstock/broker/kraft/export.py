@@ -26,9 +26,10 @@ from penstock.storage.checkpoint.checkpoint_files import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     MetaProperties,
+    PartitionMetadata,
+    encode_partition_metadata,
     store_clean_shutdown,
     store_meta_properties,
-    store_partition_metadata,
 )
 from penstock.storage.disk import OsDisk
 from penstock.storage.file_names import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX
@@ -239,7 +240,8 @@ class KafkaExport:
                 copied(path.stat().st_size)
         if not (target / PARTITION_METADATA).exists():
             topic_id = self._image.topics[partition.topic].topic_id
-            store_partition_metadata(OsDisk(), str(target), topic_id)
+            content = encode_partition_metadata(PartitionMetadata(0, topic_id))
+            write_file(target / PARTITION_METADATA, [content])
         sync_directory(target)
 
     def _write_metadata(self, directory: Path) -> None:
