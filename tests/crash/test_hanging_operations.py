@@ -29,6 +29,7 @@ FLUSHED = {"flush.messages": "1"}
 PARTITIONS = 6
 PROMPT_S = 2.0
 """What does not wait for the disk takes less, in simulated time."""
+HANG_S = 600.0
 CREATION_CALLS = ("sync", "sync_directory", "create", "rename")
 
 
@@ -38,9 +39,11 @@ def hang(machine: Machine, pattern: str, *operations: str) -> None:
 
 
 async def time_of(work: Awaitable[object]) -> float:
+    """Returns how long it took; fails if it does not end."""
     loop = asyncio.get_running_loop()
     start = loop.time()
-    await work
+    async with asyncio.timeout(HANG_S):
+        await work
     return loop.time() - start
 
 
@@ -191,6 +194,34 @@ def test_a_deletion_that_hangs_delays_no_others() -> None:
         for topic in ("first", "third"):
             for index in range(PARTITIONS):
                 assert broker.values(topic, index) == [b"served"]
+
+    machine.run(check)
+
+
+def test_a_topic_is_created_again_after_its_slow_deletion() -> None:
+    """Its directory still has the name, in a log directory that counts as responding."""
+    machine = Machine()
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders", PARTITIONS) == 0
+        hang(machine, "/[ab]/orders-*", "rename")
+        deletion = asyncio.create_task(delete_topic(broker, "orders"))
+        await until(lambda: "orders" not in broker.broker.image.topics)
+        creation = asyncio.create_task(broker.create_topic("orders", PARTITIONS))
+        await asyncio.sleep(5)
+        assert not deletion.done()
+        assert not creation.done()
+        broker.release_hangs()
+        assert await time_of(creation) < PROMPT_S
+        assert (await deletion, creation.result()) == (0, 0)
+        assert {directory_of(broker, "orders", index) for index in range(2)} == {"/a", "/b"}
+        await produce_to_all(broker, "orders")
+
+    machine.run(work)
+
+    async def check(broker: SimulatedBroker) -> None:
+        for index in range(PARTITIONS):
+            assert broker.values("orders", index) == [b"served"]
 
     machine.run(check)
 

@@ -486,6 +486,32 @@ def test_a_removal_does_not_wait_for_a_disk_that_hangs(
     asyncio.run(work())
 
 
+def test_a_stop_does_not_wait_for_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_fetcher_manager, "TRUNCATION_S", 0.1)
+
+    async def work() -> None:
+        disk = GatedDisk()
+        disk.gate.set()
+        async with running(tmp_path, disk) as cluster:
+            append(cluster.replica().log, 9, 1)
+            append(cluster.leader_log(epoch=2), 3, 2)
+            disk.gate.clear()
+            disk.reached.clear()
+            cluster.follow(epoch=2)
+            await until(disk.reached.is_set)
+            try:
+                async with asyncio.timeout(10):
+                    await cluster.manager.close()
+                assert cluster.manager._operations
+            finally:
+                disk.gate.set()
+            await until(lambda: not cluster.manager._operations)
+
+    asyncio.run(work())
+
+
 def test_a_new_epoch_during_a_truncation_begins_after_it(tmp_path: Path) -> None:
     async def work() -> None:
         disk = GatedDisk()
