@@ -3,9 +3,12 @@
 The first request of a session names every partition, later ones only those that were added, changed
 or dropped. Both sides remember the rest, so that a fetch of one changed partition among thousands
 costs no more than a fetch of one. After an error, or when both sides disagree, the next request
-starts a new session.
+starts a new session. A request names at most `MAX_PARTITIONS` partitions, because the leader limits
+the elements of a request (`socket.request.max.elements`); the next ones of the session name the
+others.
 """
 
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,6 +24,8 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.replication.follower_fetch_state import PartitionFetchState
 
+MAX_PARTITIONS = 40_000
+"""Each takes two elements of a request if it is the only one of its topic."""
 _NO_SESSION = 0
 _INITIAL_EPOCH = 0
 _MAX_EPOCH = 2**31 - 1
@@ -48,13 +53,17 @@ class ReplicaFetchSession:
     `handle_failure` follows each request.
     """
 
-    def __init__(self, settings: FetcherSettings) -> None:
+    def __init__(self, settings: FetcherSettings, max_partitions: int = MAX_PARTITIONS) -> None:
         self.settings = settings
+        self._max_partitions = max_partitions
         self._id = _NO_SESSION
         self._epoch = _INITIAL_EPOCH
+        self._is_without_session = False
+        """Whether the leader had no room for the session."""
         self._states: dict[PartitionFetchState, None] = {}
         """Everything to be fetched. A full request names it in this order."""
         self._changed: dict[PartitionFetchState, None] = {}
+        """What the next requests of the session name."""
         self._dropped: dict[tuple[UUID, int], None] = {}
         self._sent: dict[UUID, dict[int, PartitionFetchState]] = {}
         """The partitions that the leader has in the session after the last request."""
@@ -70,7 +79,7 @@ class ReplicaFetchSession:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next request names every partition."""
+        """Whether the next request starts a session."""
         return self._epoch == _INITIAL_EPOCH
 
     def put(self, state: PartitionFetchState) -> None:
@@ -103,11 +112,13 @@ class ReplicaFetchSession:
         if is_full:
             self._sent = {}
             self._dropped = {}
-        changed = self._states if is_full else self._changed
+        unnamed = iter(self._states if is_full else self._changed)
+        named = list(islice(unnamed, self._max_partitions))
+        self._changed = dict.fromkeys(unnamed)
         topics: dict[UUID, FetchTopic] = {}
         offline: list[PartitionFetchState] = []
         max_bytes = self.settings.replica_fetch_max_bytes
-        for state in changed:
+        for state in named:
             try:
                 log_start_offset = state.log.log_start_offset
             except KafkaStorageError:
@@ -133,8 +144,7 @@ class ReplicaFetchSession:
                 )
             )
             self._sent[topic_id][partition] = state
-        forgotten = self._forget() if self._dropped else []
-        self._changed = {}
+        forgotten = self._forget(self._max_partitions - len(named)) if self._dropped else []
         for state in offline:
             self.drop(state)
         if not self._states and not forgotten:
@@ -145,9 +155,11 @@ class ReplicaFetchSession:
         self, broker_epoch: int, topics: list[FetchTopic], forgotten: list[FetchForgottenTopic]
     ) -> FetchRequest:
         settings = self.settings
+        # Partitions that have not been named yet do not wait for records of the others.
+        names_more_soon = self._changed and not self._is_without_session
         return FetchRequest(
             replica_state=FetchReplicaState(settings.broker_id, broker_epoch),
-            max_wait_ms=settings.replica_fetch_wait_max_ms,
+            max_wait_ms=0 if names_more_soon else settings.replica_fetch_wait_max_ms,
             min_bytes=settings.replica_fetch_min_bytes,
             max_bytes=settings.replica_fetch_response_max_bytes,
             session_id=self._id,
@@ -156,9 +168,12 @@ class ReplicaFetchSession:
             forgotten_topics_data=forgotten,
         )
 
-    def _forget(self) -> list[FetchForgottenTopic]:
+    def _forget(self, count: int) -> list[FetchForgottenTopic]:
+        """Returns the first `count` dropped partitions; the others stay for the next request."""
         topics: dict[UUID, FetchForgottenTopic] = {}
-        for topic_id, partition in self._dropped:
+        dropped = list(islice(self._dropped, count))
+        for topic_id, partition in dropped:
+            del self._dropped[topic_id, partition]
             sent = self._sent[topic_id]
             if sent[partition] in self._states:
                 continue  # it was fetched again since, or replaced by a newer state
@@ -169,7 +184,6 @@ class ReplicaFetchSession:
             if topic is None:
                 topic = topics[topic_id] = FetchForgottenTopic(topic_id=topic_id, partitions=[])
             topic.partitions.append(partition)
-        self._dropped = {}
         return list(topics.values())
 
     # --- responses
@@ -195,14 +209,25 @@ class ReplicaFetchSession:
                 self._id = _NO_SESSION
                 raise InvalidSessionError(f"{len(data)} of {expected} partitions in a response")
             self._id = response.session_id
-            if self._id != _NO_SESSION:
+            self._is_without_session = self._id == _NO_SESSION
+            if not self._is_without_session:
                 self._epoch = 1
+            elif self._changed:
+                self._rotate()
         elif response.session_id == _NO_SESSION:
             self._id = _NO_SESSION
             self._start_over()
         else:
             self._epoch = 1 if self._epoch == _MAX_EPOCH else self._epoch + 1
         return data
+
+    def _rotate(self) -> None:
+        """Moves the partitions of the last request behind those that it had no room for."""
+        for sent in self._sent.values():
+            for state in sent.values():
+                if state in self._states:
+                    del self._states[state]
+                    self._states[state] = None
 
     def _by_state(
         self, response: FetchResponse
