@@ -75,8 +75,8 @@ async def move(broker: SimulatedBroker, partition: TopicPartition, path: str) ->
     return code
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+    async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.1)
 
@@ -276,6 +276,39 @@ def test_a_move_that_hangs_delays_no_others(step: str) -> None:
             assert broker.values("orders", index) == [b"served"] * 3
 
     machine.run(check)
+
+
+# --- compaction
+
+
+def test_a_compaction_that_hangs_delays_no_others(caplog: pytest.LogCaptureFixture) -> None:
+    """S5: other directories are compacted, and this one when its disk responds again."""
+    machine = Machine(settings={"log.cleaner.backoff.ms": "1000", "log.cleaner.enable": "true"})
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders", PARTITIONS, compacted) == 0
+        hang(machine, "/a/*.cleaned", "create")
+        for _ in range(40):
+            for index in range(PARTITIONS):
+                batch = batch_of(b"v" * 100, key=b"k")
+                assert (await broker.produce("orders", batch, index)).error_code == 0
+
+        def compacted_partitions(log_dir: str) -> list[int]:
+            return [
+                index
+                for index in range(PARTITIONS)
+                if directory_of(broker, "orders", index) == log_dir
+                and len(broker.values("orders", index)) < 20
+            ]
+
+        await until(lambda: len(compacted_partitions("/b")) == PARTITIONS // 2, 10 * HANG_S)
+        assert not compacted_partitions("/a")
+        broker.release_hangs()
+        await until(lambda: len(compacted_partitions("/a")) == PARTITIONS // 2, HANG_S)
+
+    machine.run(work)
+    assert caplog.text.count("the compaction in /a has made no progress") == 1
 
 
 # --- stop

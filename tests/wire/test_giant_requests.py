@@ -7,6 +7,7 @@ has the latency of other clients with larger requests.
 import gc
 import time
 from collections.abc import Iterator, Mapping
+from uuid import UUID
 
 import pytest
 
@@ -17,6 +18,11 @@ from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -144,6 +150,55 @@ def test_a_giant_fetch_of_a_follower_runs_in_slices(
     produce_values(client, "canary", b"v")
     seconds, callback = broker.call(lambda _: longest.take())
     assert seconds < MOST_S, callback
+
+
+@pytest.mark.parametrize("replicas", [2000, pytest.param(ELEMENTS, marks=pytest.mark.long)])
+def test_a_giant_leader_and_isr_is_applied_in_slices(
+    broker: RunningBroker, client: WireClient, longest: LongestCallback, replicas: int
+) -> None:
+    """Of the controller that the broker knows: it creates the replicas, then changes them."""
+    controller_id, epoch = broker.call(
+        lambda running: (running.image.controller_id, running.image.controller_epoch)
+    )
+    name, topic_id = f"hosted-{replicas}", UUID(int=replicas)
+    with broker.connect() as controller:
+        controller.sock.settimeout(60)
+        for leader_epoch in range(2):
+            states = [
+                LeaderAndIsrPartitionState(
+                    "",
+                    number,
+                    epoch,
+                    controller_id,
+                    leader_epoch,
+                    [controller_id],
+                    leader_epoch,
+                    [controller_id],
+                    is_new=leader_epoch == 0,
+                )
+                for number in range(replicas)
+            ]
+            topics = [LeaderAndIsrTopicState(name, topic_id, states)]
+            request = LeaderAndIsrRequest(
+                controller_id, controller_epoch=epoch, topic_states=topics
+            )
+            broker.call(lambda _: longest.take())
+            response = controller.request(request, 5)
+            assert response.error_code == 0
+            codes = {
+                part.error_code for topic in response.topics for part in topic.partition_errors
+            }
+            assert codes == {ErrorCode.NONE}
+            produce_values(client, "canary", b"v")
+            seconds, callback = broker.call(lambda _: longest.take())
+            assert seconds < MOST_S, callback
+            epochs = broker.call(
+                lambda running: {
+                    replica.partition.leader_epoch
+                    for replica in running.replicas.by_topic[name].values()
+                }
+            )
+            assert epochs == {leader_epoch}
 
 
 # --- the limit

@@ -44,19 +44,17 @@ class Workers:
         self.memory = memory or MemoryBudget(_UNLIMITED)
         """The memory of requests in progress, including work on these threads."""
         self.flush = ThreadPoolExecutor(4, "penstock-flush")
-        """Replacement of segments by compacted ones, which other operations wait for; cold reads
-        for clients of Fetch 0 to 3."""
+        """Cold reads for clients of Fetch 0 to 3."""
         self._flush_pools: dict[str, ThreadPoolExecutor] = {}
         self._read_pools: dict[str, ThreadPoolExecutor] = {}
         self._move_pools: dict[str, ThreadPoolExecutor] = {}
+        self._clean_pools: dict[str, ThreadPoolExecutor] = {}
         self.has_hanging_thread = False
         """Whether a thread waits for a disk that does not respond: `close` does not wait then."""
         self.compute = _compute_pool("penstock-compute")
         """Compression and decompression."""
         self.codec = _compute_pool("penstock-codec")
         """Decoding of large requests and encoding of large responses."""
-        self.clean = ThreadPoolExecutor(1, "penstock-clean")
-        """Compaction."""
         self.store = ThreadPoolExecutor(1, "penstock-store")
         """Commits of cluster metadata; one thread keeps them in order."""
         self.search = ThreadPoolExecutor(2, "penstock-search")
@@ -85,6 +83,11 @@ class Workers:
     def move_pool(self, source: str, target: str) -> ThreadPoolExecutor:
         """Returns the thread for moves between two log directories, each of which may hang."""
         return _pool_of(self._move_pools, f"{source}:{target}", "penstock-move", threads=1)
+
+    def clean_pool_of(self, log_directory: str) -> ThreadPoolExecutor:
+        """Returns the thread for compaction in the log directory of a log."""
+        path = log_directory.rpartition("/")[0]
+        return _pool_of(self._clean_pools, path, "penstock-clean", threads=1)
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
@@ -138,10 +141,10 @@ class Workers:
             *self._flush_pools.values(),
             *self._read_pools.values(),
             *self._move_pools.values(),
+            *self._clean_pools.values(),
             self.flush,
             self.compute,
             self.codec,
-            self.clean,
             self.store,
             self.search,
         ):

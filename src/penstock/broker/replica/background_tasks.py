@@ -12,6 +12,7 @@ from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.cleaner.steps import CleanerTask
 from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.log.log import Log
 from penstock.storage.manager.file_removal import RemovalTask
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 """How late a task may run; only `flush.ms` is that precise."""
+CLEANER_STALL_S = 60.0
+"""A cleaning that makes no progress for so long does not keep other directories from it."""
 _CREATION_INTERVAL_S = 5.0
 """How often logs for which there was no room are created, until there is."""
 
@@ -53,6 +56,10 @@ class BackgroundTasks:
         self._log_flusher = log_flusher
         self._workers = workers
         self._tasks: list[asyncio.Task[None]] = []
+        self._cleanings: set[asyncio.Task[bool]] = set()
+        """One, and those that hang."""
+        self._cleaner_steps: dict[Log, CleanerTask] = {}
+        """What each of them does at present."""
         self._maintenance: dict[LogDir, asyncio.Task[None]] = {}
         """Removals and checkpoints of each log directory: a disk that hangs delays no other."""
         self._stopping = asyncio.Event()
@@ -69,6 +76,7 @@ class BackgroundTasks:
         self._stopping.set()
         self._cleaner.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._cleanings, return_exceptions=True)
         await asyncio.gather(*self._maintenance.values(), return_exceptions=True)
         await self._log_flusher.wait_idle()
         await self._workers.wait_for_operations()
@@ -150,20 +158,68 @@ class BackgroundTasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("the maintenance of %s failed", log_dir.path, exc_info=error)
 
+    # --- compaction
+
     async def _run_cleaner(self) -> None:
-        cleaner, workers = self._cleaner, self._workers
+        cleaner = self._cleaner
         is_stopped = False
         while not is_stopped:
             task = None
             try:
                 task = cleaner.begin()
-                if task is None:
-                    is_stopped = await self._stopped_within(cleaner.settings.backoff_ms / 1000)
-                while task is not None:
-                    await workers.run(workers.flush if task.is_urgent else workers.clean, task.run)
-                    task = cleaner.finish(task)
-            except Exception as error:
+            except Exception:
                 logger.exception("the log cleaner failed")
-                if task is not None:
-                    cleaner.abandon(task, error)
+            if task is None:
                 is_stopped = await self._stopped_within(cleaner.settings.backoff_ms / 1000)
+            else:
+                cleaning = asyncio.create_task(self._clean(task))
+                self._cleanings.add(cleaning)
+                cleaning.add_done_callback(self._cleanings.discard)
+                is_stopped = await self._wait_for_cleaning(cleaning, task.log)
+
+    async def _clean(self, first_task: CleanerTask) -> bool:
+        """Cleans a log; returns whether that is possible."""
+        cleaner, workers = self._cleaner, self._workers
+        task: CleanerTask | None = first_task
+        try:
+            while task is not None:
+                self._cleaner_steps[first_task.log] = task
+                directory = task.log.directory
+                is_urgent = task.is_urgent  # a flush, or another operation, may wait for it
+                pool_of = workers.flush_pool_of if is_urgent else workers.clean_pool_of
+                await workers.run(pool_of(directory), task.run)
+                task = cleaner.finish(task)
+        except Exception as error:
+            logger.exception("the log cleaner failed")
+            if task is not None:
+                cleaner.abandon(task, error)
+            return False
+        finally:
+            del self._cleaner_steps[first_task.log]
+        return True
+
+    async def _wait_for_cleaning(self, cleaning: "asyncio.Task[bool]", log: Log) -> bool:
+        """Waits until a cleaning has ended or hangs; returns whether the cleaner is stopped."""
+        previous = None
+        while not cleaning.done():
+            step = self._cleaner_steps.get(log)
+            progress = (step, None if step is None else step.progress)
+            if progress == previous and (log_dir := self._cleaner.log_dir_of(log)) is not None:
+                self._set_hanging(log_dir, cleaning)
+                return False
+            previous = progress
+            await asyncio.wait([cleaning], timeout=CLEANER_STALL_S)
+        if cleaning.result():
+            return False
+        return await self._stopped_within(self._cleaner.settings.backoff_ms / 1000)
+
+    def _set_hanging(self, log_dir: LogDir, cleaning: "asyncio.Task[bool]") -> None:
+        """Lets the cleaner continue in other directories, until the cleaning has ended."""
+        logger.error(
+            "the compaction in %s has made no progress for %g s: the disk may hang. Other log "
+            "directories are compacted",
+            log_dir.path,
+            CLEANER_STALL_S,
+        )
+        self._cleaner.hanging_dirs.add(log_dir)
+        cleaning.add_done_callback(lambda _: self._cleaner.hanging_dirs.discard(log_dir))

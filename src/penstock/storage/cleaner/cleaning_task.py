@@ -178,8 +178,17 @@ class CleaningTask:
         )
 
     @property
+    def log(self) -> Log:
+        return self.plan.log
+
+    @property
     def partition(self) -> TopicPartition:
         return self.plan.log.partition
+
+    @property
+    def progress(self) -> int:
+        """The bytes that were read."""
+        return self.stats.map_bytes_read + self.stats.bytes_read
 
     @property
     def is_done(self) -> bool:

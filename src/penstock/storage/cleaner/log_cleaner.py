@@ -92,6 +92,9 @@ class LogCleaner:
         self._uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
         self._retry_at_ms: dict[TopicPartition, int] = {}
         self._closed = not settings.enable
+        self.hanging_dirs: set[LogDir] = set()
+        """Directories in which a cleaning makes no progress: no other is begun there, and those
+        that run there do not keep others from being begun."""
         manager.listeners.append(self)
 
     @property
@@ -120,7 +123,7 @@ class LogCleaner:
 
     def begin(self) -> CleanerTask | None:
         """Returns the next task; None if no log is due or enough cleanings are running."""
-        if self._closed or len(self._running) >= self.settings.threads:
+        if self._closed or self._progressing >= self.settings.threads:
             return None
         self._forget_deleted()
         for candidate in by_dirty_ratio(self._candidates()):
@@ -130,10 +133,18 @@ class LogCleaner:
                 return task
         return self._write_stale_checkpoint()
 
+    @property
+    def _progressing(self) -> int:
+        hanging_paths = {log_dir.path for log_dir in self.hanging_dirs}
+        return sum(
+            task.log.directory.rpartition("/")[0] not in hanging_paths
+            for task in self._running.values()
+        )
+
     def _write_stale_checkpoint(self) -> CleanerTask | None:
         """Returns a task that corrects a checkpoint, if one is outdated."""
         for log_dir, log in self._logs():
-            if log.partition not in self._running:
+            if log.partition not in self._running and log_dir not in self.hanging_dirs:
                 checkpoint = self._checkpoints.begin_write(log_dir)
                 if checkpoint is not None:
                     task = CheckpointStep(log, log_dir, checkpoint, lambda: None)
@@ -152,7 +163,7 @@ class LogCleaner:
             if log is not None:
                 yield log_dir, log
 
-    def _log_dir_of(self, log: Log) -> LogDir | None:
+    def log_dir_of(self, log: Log) -> LogDir | None:
         """Returns the log directory of a log; None if the manager does not have it any more."""
         for log_dir, current_log in self._logs_of(log.partition):
             if current_log is log:
@@ -172,7 +183,7 @@ class LogCleaner:
 
     def _candidates(self) -> Iterator[LogToClean]:
         for log_dir, log in list(self._logs()):
-            if self._can_clean(log):
+            if self._can_clean(log) and log_dir not in self.hanging_dirs:
                 candidate = self._measure(log_dir, log)
                 if candidate is not None:
                     yield candidate
@@ -194,7 +205,7 @@ class LogCleaner:
 
     def _start(self, candidate: LogToClean) -> CleanerTask | None:
         log = candidate.log
-        log_dir = self._log_dir_of(log)
+        log_dir = self.log_dir_of(log)
         if log_dir is None:
             return None
         try:
@@ -286,7 +297,7 @@ class LogCleaner:
             log.finish_flush(task.flush, task.error)
         except KafkaStorageError:
             return None
-        log_dir = self._log_dir_of(log)
+        log_dir = self.log_dir_of(log)
         if log_dir is None or self._is_stopped(log):
             return None
         candidate = self._measure(log_dir, log)
@@ -299,10 +310,10 @@ class LogCleaner:
         if task.checkpoint.error is not None:
             task.log_dir.fail(task.checkpoint.error)
             return None
-        return task.then() if self._log_dir_of(task.log) is task.log_dir else None
+        return task.then() if self.log_dir_of(task.log) is task.log_dir else None
 
     def _finish_cleaning(self, task: CleaningTask) -> CleanerTask | None:
-        log_dir = self._log_dir_of(task.plan.log)
+        log_dir = self.log_dir_of(task.plan.log)
         is_stopped = self._closed or task.is_cancelled
         if log_dir is None or is_stopped or not task.plan.is_current(task.next_base_offset):
             task.discard()
@@ -333,7 +344,7 @@ class LogCleaner:
             return None
         task.replacement = None
         task.next_base_offset = swap.replacement.end_offset
-        log_dir = self._log_dir_of(task.plan.log)
+        log_dir = self.log_dir_of(task.plan.log)
         if log_dir is None or self._closed or task.is_cancelled:
             return None
         return self._next_step(log_dir, task)

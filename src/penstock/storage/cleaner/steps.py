@@ -16,6 +16,7 @@ class FlushStep:
     """Makes sealed segments durable before they are cleaned."""
 
     is_urgent = False
+    progress = 0
 
     def __init__(self, log: Log, flush: FlushTask) -> None:
         self.log = log
@@ -37,6 +38,7 @@ class CheckpointStep:
     """Writes checkpoints; `then` returns the next task, on the event loop."""
 
     is_urgent = False
+    progress = 0
 
     def __init__(
         self,
@@ -62,11 +64,16 @@ class SwapStep:
     """Replaces old segments with a new one; the log's files are locked until it has ended."""
 
     is_urgent = True
+    progress = 0
 
     def __init__(self, task: CleaningTask, replacement: Replacement) -> None:
         self.task = task
         self.replacement = replacement
         self.operation = begin_replacement(task.plan.log, [replacement.new], replacement.old)
+
+    @property
+    def log(self) -> Log:
+        return self.task.log
 
     @property
     def partition(self) -> TopicPartition:
@@ -77,4 +84,5 @@ class SwapStep:
 
 
 CleanerTask: TypeAlias = FlushStep | CheckpointStep | SwapStep | CleaningTask
-"""`run` it on any thread, soon if it `is_urgent`: other operations wait for it."""
+"""`run` it on any thread, soon if it `is_urgent`: other operations wait for it. While it runs for
+long, its `progress` rises."""

@@ -640,7 +640,7 @@ def test_a_follower_moves_between_log_directories_while_it_replicates(tmp_path: 
                 cluster.manager.restart(P0)
                 has_replaced_log = True
             if not has_ended:
-                await cluster.workers.run(cluster.workers.clean, operation.run)
+                await cluster.workers.run(cluster.workers.flush, operation.run)
         assert replica.log.directory.startswith(target)
 
     async def work() -> None:
