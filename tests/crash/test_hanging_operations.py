@@ -11,9 +11,10 @@ from random import Random
 import pytest
 
 from penstock.broker.app import STOP_S
+from penstock.broker.replica.log_dir_probe import PROBE_S
 from penstock.broker.replica.log_lifecycle import CREATION_STALL_S, DELETION_S
 from penstock.broker.replica.log_mover import STALL_S
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -309,6 +310,55 @@ def test_a_compaction_that_hangs_delays_no_others(caplog: pytest.LogCaptureFixtu
 
     machine.run(work)
     assert caplog.text.count("the compaction in /a has made no progress") == 1
+
+
+# --- start
+
+
+def test_a_start_does_not_wait_for_a_disk_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    """The directory is offline, with one line, and the others are used."""
+    machine = Machine()
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders", PARTITIONS) == 0
+        await produce_to_all(broker, "orders")
+
+    machine.run(work)
+    hang(machine, "/b", "sync_directory")
+    hang(machine, "/b/*", "open", "create", "rename", "sync", "sync_directory")
+
+    async def check(broker: SimulatedBroker) -> None:
+        for index in range(PARTITIONS):
+            response = await broker.produce("orders", batch_of(b"more"), index)
+            is_online = response.error_code == 0
+            assert is_online or response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            if is_online:
+                assert broker.values("orders", index) == [b"served", b"more"]
+        assert await broker.create_topic("new", PARTITIONS) == 0
+        assert await partitions_in(broker, "new", "/a") == list(range(PARTITIONS))
+
+    caplog.clear()
+    started = machine._now_s
+    machine.run_and_kill(check)
+    assert machine._now_s - started < PROBE_S + 10
+    lines = [line for line in caplog.messages if "has not responded for 60 s" in line]
+    assert len(lines) == 1
+
+
+def test_a_start_fails_if_no_disk_responds() -> None:
+    machine = Machine()
+
+    async def create(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders") == 0
+
+    machine.run(create)
+    hang(machine, "/[ab]", "sync_directory")
+
+    async def work(broker: SimulatedBroker) -> None:
+        raise AssertionError("it has started")
+
+    with pytest.raises(KafkaStorageError, match="the disk of /a has not responded"):
+        machine.run(work)
 
 
 # --- stop

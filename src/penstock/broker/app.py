@@ -42,6 +42,7 @@ from penstock.broker.metadata.registration import BrokerRegistration
 from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.health import BrokerState
 from penstock.broker.pacer import Pacer
+from penstock.broker.replica.log_dir_probe import LogDirProbe, hanging_error
 from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
 from penstock.broker.workers import Workers
 from penstock.cluster.factory import open_store
@@ -93,6 +94,7 @@ class App:
         self._image = ClusterImage()
         self._log_dirs = config.list("log.dirs")
         self._workers = Workers(new_memory_budget(config))
+        self._probe = LogDirProbe(self._disk, self._workers)
         self._pacer = Pacer()
         self._closing = AsyncExitStack()
         self._has_started = False
@@ -207,12 +209,34 @@ class App:
             STOP_S,
         )
 
+    def _close_workers(self) -> None:
+        if self._probe.has_hanging_thread:
+            self.is_stuck = self._workers.has_hanging_thread = True
+        self._workers.close()
+
     # --- start
+
+    async def _probe_log_dirs(self) -> list[str]:
+        """Returns the log directories that respond; the others are offline.
+
+        Raises KafkaStorageError if the directory of the metadata store does not respond.
+        """
+        store = store_config(self._config)
+        store_dirs = [] if store.is_shared else [str(store.directory)]
+        hanging_dirs = await self._probe.find_hanging([*self._log_dirs, *store_dirs])
+        for path in hanging_dirs:
+            if path in store_dirs:
+                raise hanging_error(path)
+        for log_dir in self._logs.dirs:
+            if log_dir.path in hanging_dirs:
+                log_dir.error = hanging_error(log_dir.path)
+        return [path for path in self._log_dirs if path not in hanging_dirs]
 
     async def _start(self) -> list[Address]:
         """Starts the components, and registers how each is closed in the opposite order."""
         closing = self._closing
-        closing.callback(self._workers.close)
+        closing.callback(self._close_workers)
+        responding_dirs = await self._probe_log_dirs()
         if store_config(self._config).is_shared:
             check_inter_broker_settings(self._config)
         await self._start_metrics()
@@ -238,7 +262,7 @@ class App:
             self._workers.store,
             lambda: check_kafka_metadata(self._config, is_new_store=not has_cluster),
         )
-        is_new_store = await self._registration.claim_cluster_id(self._disk, self._log_dirs)
+        is_new_store = await self._registration.claim_cluster_id(self._disk, responding_dirs)
         self._config.set_dynamic(
             self._image.config("brokers", DEFAULT_ENTITY),
             self._image.config("brokers", str(self._broker_id)),

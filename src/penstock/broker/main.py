@@ -101,6 +101,9 @@ async def _serve(
         logger.info("stopping before the start is complete")
         starting.cancel()
         await asyncio.wait([starting])
+    elif app.is_stuck and (error := starting.exception()) is not None:
+        logger.error("the broker cannot start: %s", error)
+        return True
     else:
         starting.result()
         collecting = loop.create_task(collect_garbage())

@@ -142,8 +142,10 @@ class LogDir:
         """Locks the directory and checks its owner.
 
         An I/O error or an invalid `meta.properties` takes it offline. Raises KafkaStorageError if
-        the directory is in use or belongs to another broker.
+        the directory is in use or belongs to another broker. Does nothing if it is offline.
         """
+        if not self.is_online:
+            return
         try:
             create_log_dir(self._disk, self.path)
             self._lock = lock_log_dir(self._disk, self.path)
