@@ -121,3 +121,33 @@ def test_data_directories_are_private_to_their_owner(tmp_path: Path) -> None:
         assert any(path.suffix == ".db" for path in paths)
         for path in [tmp_path / "data", *paths]:
             assert path.stat().st_mode & 0o077 == 0, path
+
+
+HANGING_DISK = """
+import sys, threading
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.main import run_broker
+from penstock.broker.replica import log_dir_probe
+from penstock.storage.disk import OsDisk
+
+log_dir_probe.PROBE_S = 0.2
+OsDisk.sync_directory = lambda disk, path: threading.Event().wait()
+settings = {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}
+run_broker(BrokerConfig.from_properties(settings), print)
+"""
+
+
+def test_a_disk_that_hangs_is_reported(tmp_path: Path) -> None:
+    """The process ends although a thread waits for the disk."""
+    process = subprocess.run(
+        [sys.executable, "-c", HANGING_DISK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (process.returncode, process.stdout) == (1, "")
+    lines = [line for line in process.stderr.splitlines() if "cannot start" in line]
+    assert len(lines) == 1, process.stderr
+    assert f"the disk of {tmp_path} has not responded" in lines[0]
+    assert "Traceback" not in process.stderr
