@@ -1,4 +1,8 @@
-"""Compares the logs of all replicas of stopped brokers: the same batches, byte by byte."""
+"""Compares the logs of all replicas of stopped brokers: the same batches, byte by byte.
+
+Where segments begin may differ: a follower rolls a segment before what it has fetched at once, the
+leader before a batch. So the segment files are compared as one sequence of bytes.
+"""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -25,6 +29,23 @@ def read_batches(directory: Path) -> Batches:
     return batches
 
 
+def damage_of(directory: Path) -> str:
+    """Returns what the segment files have besides whole batches in the order of their offsets."""
+    next_offset = -1
+    for path in sorted(directory.glob("*.log")):
+        data = path.read_bytes()
+        position = 0
+        while position < len(data):
+            if position + _BATCH_HEAD.size > len(data):
+                return f"{path} ends within a batch"
+            base_offset, length = _BATCH_HEAD.unpack_from(data, position)
+            position += _BATCH_HEAD.size + length
+            if position > len(data) or base_offset < max(next_offset, int(path.stem)):
+                return f"{path} has no batch of {length} bytes at offset {base_offset}"
+            next_offset = base_offset + 1
+    return ""
+
+
 def differences(
     directories: Mapping[int, Path], partitions: Sequence[str], *, is_in_sync: bool = True
 ) -> list[str]:
@@ -32,8 +53,9 @@ def differences(
 
     Unless they are in sync, a replica may have fewer batches, but no other ones.
     """
-    result = []
+    result: list[str] = []
     for partition in partitions:
+        result += filter(None, (damage_of(path / partition) for path in directories.values()))
         logs = {number: read_batches(path / partition) for number, path in directories.items()}
         first_id, first = next(iter(logs.items()))
         for broker_id, log in logs.items():

@@ -33,6 +33,9 @@ _CLUSTER_WIDE_PER_LISTENER = (
 )
 """Settings with a listener prefix that may also be defaults of all brokers."""
 
+_ENCRYPTED_FIELDS = ("encryptedPassword:", "passwordLength:", "keyLength:")
+"""Fields in a password as Kafka stores it in ZooKeeper."""
+
 _THREAD_COUNTS = (
     "num.io.threads",
     "num.replica.fetchers",
@@ -62,6 +65,12 @@ def check_dynamic(name: str, text: str, *, per_broker: bool) -> None:
             remedy=f"set listener.name.<listener in lower case>.{name}",
         )
     setting.parse(text)
+    if setting.sensitive and all(field in text for field in _ENCRYPTED_FIELDS):
+        raise ConfigError(
+            "is encrypted by Kafka, with password.encoder.secret; Penstock cannot decrypt it",
+            name,
+            remedy="set it in server.properties, or set the password again",
+        )
     if not per_broker and _is_per_broker(name):
         raise ConfigError(
             "is a setting of single brokers",

@@ -10,6 +10,12 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.settings import ConfigError
 
+ENCRYPTED_BY_KAFKA = (
+    "cipherAlgorithm:AES/CBC/PKCS5Padding,initializationVector:AAAA,keyLength:128,"
+    "passwordLength:6,encryptedPassword:AAAA,salt:AAAA,iterations:4096,"
+    "keyFactoryAlgorithm:PBKDF2WithHmacSHA512"
+)
+
 
 def config(**settings: str) -> BrokerConfig:
     return BrokerConfig.from_properties({name.replace("_", "."): s for name, s in settings.items()})
@@ -65,6 +71,11 @@ def test_a_dynamic_setting_replaces_its_synonyms() -> None:
         ({}, {"ssl.keystore.type": "PEM"}, "can only change for a single listener"),
         ({"sasl.enabled.mechanisms": "PLAIN"}, {}, "is a setting of single brokers"),
         ({}, {"colour": "red"}, "colour: no such setting"),
+        (
+            {},
+            {"listener.name.plaintext.ssl.keystore.password": ENCRYPTED_BY_KAFKA},
+            "is encrypted by Kafka, with password.encoder.secret",
+        ),
     ],
 )
 def test_invalid_stored_settings_are_ignored(
