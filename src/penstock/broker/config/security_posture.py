@@ -119,7 +119,19 @@ def security_warnings(
         *_certificate_warnings(values, specs),
         *_login_warnings(values, specs),
         *_anonymous_warnings(values, specs),
+        *_metrics_warnings(values),
     ]
+
+
+def _metrics_warnings(values: BrokerValues) -> Iterable[SecurityWarning]:
+    host = values.str("metrics.host")
+    if values.int("metrics.port") >= 0 and is_public(host):
+        yield SecurityWarning(
+            "metrics.host",
+            f"{host or 'all addresses'}: whoever reaches metrics.port can read the metrics, which "
+            "name topics, groups and directories",
+            "bind it to a loopback address or a trusted network only",
+        )
 
 
 def _authorizer_warnings(values: BrokerValues) -> Iterable[SecurityWarning]:

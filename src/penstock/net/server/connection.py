@@ -140,8 +140,7 @@ class Connection:
         """The memory of the next request to be delivered, until its response is begun."""
         self._queued_bytes = 0
         self.queued_at = 0.0
-        """When the queued requests were received, on the clock of the backlog; 0 if there are none.
-        They were received together: nothing is read while there are any."""
+        """When the queued requests were received (together); 0 if there are none."""
         self._held_bytes = 0
         self._transport: Transport = NO_TRANSPORT
         self._pending: deque[PendingResponse] = deque()

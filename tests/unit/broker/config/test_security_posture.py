@@ -61,6 +61,10 @@ def config(**settings: str) -> BrokerConfig:
             },
             "ssl.client.auth: required does not apply to SASL_SSL, whose clients log in with SASL",
         ),
+        (
+            {"metrics.port": "9404", "metrics.host": "0.0.0.0"},
+            "metrics.host: 0.0.0.0: whoever reaches metrics.port can read the metrics",
+        ),
     ],
 )
 def test_settings_that_look_safe_and_are_not_have_one_warning_with_a_remedy(
@@ -90,6 +94,8 @@ def test_settings_that_look_safe_and_are_not_have_one_warning_with_a_remedy(
         },
         {"listeners": "SASL_SSL://:9093", "sasl.enabled.mechanisms": "SCRAM-SHA-512"},
         {"allow.everyone.if.no.acl.found": "true"},
+        {"metrics.port": "9404"},
+        {"metrics.host": "0.0.0.0"},
     ],
 )
 def test_safe_settings_have_no_warning(settings: dict[str, str]) -> None:
