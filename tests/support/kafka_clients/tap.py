@@ -9,7 +9,8 @@ from typing import NamedTuple, Self
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.addresses import Listener, Ports, Route
 from penstock.testing.faults import Faults
-from penstock.testing.relay import Link, Relay
+from penstock.testing.links import Link
+from penstock.testing.relay import Relay
 
 
 class Stage(Enum):

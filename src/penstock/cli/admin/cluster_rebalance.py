@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from penstock.cli.admin.cluster_status import describe_all_topics
 from penstock.cli.admin.reassignment import progress_of, throttles
 from penstock.cli.admin.reassignment_steps import (
     cancel_moves,
@@ -97,11 +98,9 @@ def read_load(admin: "Admin", brokers: Collection[int] | None = None) -> Cluster
     nodes = [
         node for node in admin.describe_cluster().nodes if brokers is None or node.id in brokers
     ]
-    names = admin.list_topics(include_internal=True)
-    descriptions = admin.describe_topics(names) if names else {}
     partitions = {
         TopicPartition(topic.name, partition.partition): partition
-        for topic in descriptions.values()
+        for topic in describe_all_topics(admin).values()
         for partition in topic.partitions
     }
     log_dirs: dict[int, dict[str, list[TopicPartition]]] = {}

@@ -10,14 +10,21 @@ from penstock.cli import complete
 from penstock.cli.options import flag, option
 from penstock.cli.output import Marked, Output
 from penstock.cli.session import Session
+from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.client.admin import ClusterDescription, PartitionDescription
+    from penstock.client.admin import (
+        ClusterDescription,
+        PartitionDescription,
+        TopicDescription,
+    )
     from penstock.client.admin.admin import Admin
 
 _OFFSETS_TIMEOUT_MS = 5_000
 """How long the offsets of replicas may take: a broker that hangs must not delay the status."""
+
+_WAIT_POLL_S = 0.5
 
 
 class ReplicaStatus(NamedTuple):
@@ -79,9 +86,17 @@ def status(
     interval: float = option(
         "--interval", default=2.0, min=0.1, metavar="SECONDS", help="How often, with --watch."
     ),
+    wait: float | None = option(
+        "--wait",
+        min=0,
+        metavar="SECONDS",
+        help="First wait until all replicas are in sync; exit code 1 if that takes longer.",
+    ),
 ) -> None:
     """Show brokers with their leaders, partitions in need of attention, and lagging replicas."""
     with session.admin() as admin:
+        if wait is not None:
+            _wait_until_in_sync(session, admin, topic, wait)
         while True:
             current = read_status(admin, topic)
             if watch and sys.stdout.isatty():
@@ -93,11 +108,30 @@ def status(
             time.sleep(interval)
 
 
+def _wait_until_in_sync(
+    session: Session, admin: "Admin", topics: list[str] | None, seconds: float
+) -> None:
+    """Exits with the status if partitions need attention for longer than that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        current = read_status(admin, topics)
+        needing = sum(bool(partition.problems) for partition in current.partitions)
+        if not needing:
+            return
+        if time.monotonic() >= deadline:
+            _print(session.out, current, every_replica=False)
+            session.out.note(
+                f"penstock: after {seconds:g} s, {needing} partitions still need attention"
+            )
+            raise SystemExit(1)
+        time.sleep(_WAIT_POLL_S)
+
+
 def read_status(admin: "Admin", topics: Iterable[str] | None = None) -> ClusterStatus:
     """Returns the status of all topics that the user may describe, or of these."""
     cluster = admin.describe_cluster()
-    names = list(topics or admin.list_topics(include_internal=True))
-    descriptions = admin.describe_topics(names) if names else {}
+    descriptions = admin.describe_topics(topics) if topics else describe_all_topics(admin)
+    names = [description.name for description in descriptions.values()]
     partitions = {
         TopicPartition(name, partition.partition): partition
         for name, description in sorted(
@@ -121,6 +155,20 @@ def read_status(admin: "Admin", topics: Iterable[str] | None = None) -> ClusterS
         ],
         list(_replica_statuses(admin, {node.id for node in cluster.nodes}, partitions)),
     )
+
+
+def describe_all_topics(admin: "Admin") -> "dict[str, TopicDescription]":
+    """Describes all topics, internal ones too; without those that are created or deleted now."""
+    from penstock.client.admin import AdminError
+
+    names = list(admin.list_topics(include_internal=True))
+    try:
+        return admin.describe_topics(names) if names else {}
+    except AdminError as error:
+        codes = {topic_error.code for topic_error in error.errors.values()}
+        if codes != {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+            raise
+        return dict(error.results)
 
 
 def _min_isrs(admin: "Admin", names: list[str]) -> dict[str, int]:

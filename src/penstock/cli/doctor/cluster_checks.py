@@ -228,7 +228,9 @@ def check_balance(load: ClusterLoad) -> list[Finding]:
     plan = plan_rebalance(load, tolerance=_TOLERANCE)
     findings = []
     leaders = Counter(dict.fromkeys(load.racks, 0))
-    leaders.update(leader for leader in load.leaders.values() if leader in load.racks)
+    leaders.update(
+        leader for leader in load.leaders.values() if leader is not None and leader in load.racks
+    )
     counts = sorted(leaders.values())
     if plan.elections and counts and counts[-1] - counts[0] > 1:
         findings.append(
