@@ -77,14 +77,14 @@ def _no_wait() -> AbstractContextManager[object]:
     return patch.object(Replica, "commit_result", result)
 
 
-@BUGS.plant("the leader does not detect a log that differs", 0)
+@BUGS.plant("the leader does not detect a log that differs", 3)
 def _undetected_divergence() -> AbstractContextManager[object]:
     return patch(
         "penstock.broker.replica.partition_reader._divergence", lambda log, partition: None
     )
 
 
-@BUGS.plant("the ISR shrinks before the controller has committed it", 0)
+@BUGS.plant("the ISR shrinks before the controller has committed it", 18)
 def _early_shrink() -> AbstractContextManager[object]:
     def propose(self: Partition, proposal: IsrProposal) -> None:
         self.pending = proposal
@@ -112,7 +112,7 @@ def _truncation_by_high_watermark() -> AbstractContextManager[object]:
     return patch.object(ReplicaFetcher, "add", add_and_truncate)
 
 
-@BUGS.plant("a follower does not truncate", 0)
+@BUGS.plant("a follower does not truncate", 2)
 def _no_truncation() -> AbstractContextManager[object]:
     async def truncate(self: ReplicaFetcher, truncate: Truncate) -> None:
         self.machine.truncated(truncate)
@@ -134,7 +134,7 @@ def _no_producer_state() -> AbstractContextManager[object]:
 # --- the controller
 
 
-@BUGS.plant("commits overwrite newer states", 12)
+@BUGS.plant("commits overwrite newer states", 0)
 def _unconditional_commits() -> AbstractContextManager[object]:
     commit = ControllerHost._commit
 
@@ -228,7 +228,7 @@ def _unchecked_fetches() -> AbstractContextManager[object]:
     return patch.object(Partition, "check_epoch", lambda self, epoch: ErrorCode.NONE)
 
 
-@BUGS.plant("the controller accepts ISR changes of former leaders", 0)
+@BUGS.plant("the controller accepts ISR changes of former leaders", 38)
 def _unchecked_proposals() -> AbstractContextManager[object]:
     stack = ExitStack()
     for check in ("_check_epochs", "_check_proposal"):

@@ -133,17 +133,17 @@ def _respond_early(
     return stack
 
 
-@BUGS.plant("offsets are committed before they are replicated", 3)
+@BUGS.plant("offsets are committed before they are replicated", 1)
 def _early_offsets() -> AbstractContextManager[object]:
     return _respond_early(GroupCoordinator)
 
 
-@BUGS.plant("transactions are prepared before that is replicated", 19)
+@BUGS.plant("transactions are prepared before that is replicated", 8)
 def _early_transactions() -> AbstractContextManager[object]:
     return _respond_early(TransactionCoordinator)
 
 
-@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 18)
+@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 60)
 def _kept_shards() -> AbstractContextManager[object]:
     changed = CoordinatorHost.leaderships_changed
 
