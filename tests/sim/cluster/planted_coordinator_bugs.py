@@ -143,7 +143,7 @@ def _early_transactions() -> AbstractContextManager[object]:
     return _respond_early(TransactionCoordinator)
 
 
-@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 60)
+@BUGS.plant("a coordinator keeps the state of partitions that it does not lead", 5)
 def _kept_shards() -> AbstractContextManager[object]:
     changed = CoordinatorHost.leaderships_changed
 
