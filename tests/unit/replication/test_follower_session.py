@@ -118,7 +118,7 @@ def test_after_an_error_the_session_starts_over() -> None:
 
 def test_a_leader_without_sessions_is_asked_for_all_in_turn() -> None:
     session = session_of(states(5), 2)
-    seen = []
+    seen: list[list[int]] = []
     for _ in range(3):
         request = build(session)
         # It does not poll as fast as it can.
