@@ -68,8 +68,7 @@ def move(
     view.wait_until(lambda: throttles(view.shell, name) == NO_THROTTLES, "removal of the throttles")
     for number, brokers in new.items():
         [removed] = set(old[number]).difference(brokers)
-        left = view.replica_directory(removed, name, number)
-        view.wait_until(lambda left=left: not left.exists(), f"removal of {left}")
+        wait_for_removal(view, view.replica_directory(removed, name, number))
     elected = shell.attempt(
         "leader-election", "--election-type", "preferred", "--all-topic-partitions"
     )
@@ -86,6 +85,10 @@ def wait_for_throttles(view: MixedView, name: str, lists: set[str], rate: str) -
         return "" if (set(shown[0]), shown[1]) == (lists, rates) else f"throttles {shown}"
 
     view.cluster.poll(problem, WAIT_S)
+
+
+def wait_for_removal(view: MixedView, directory: Path) -> None:
+    view.wait_until(lambda: not directory.exists(), f"removal of {directory}")
 
 
 def size_of(directory: Path) -> int:
