@@ -15,10 +15,33 @@ from penstock.core.ids import TopicPartition
 from tests.support.history.cluster import BROKER_IDS, HistoryCluster
 from tests.support.history.consumers import ConfluentGroupWorker, CopyWorker, GroupWorker
 from tests.support.history.history import Acknowledged, Committed, Failed, Read
-from tests.support.history.history_run import PRODUCERS, Run
+from tests.support.history.history_run import Run
+from tests.support.history.producers import (
+    ConfluentIdempotentWorker,
+    ConfluentTransactionalWorker,
+    IdempotentWorker,
+    TransactionalWorker,
+)
 from tests.support.kafka.broker import KafkaParts
 from tests.support.kafka.tools import KafkaTools, Shell, ToolRun
 
+
+class FlushingTransactionalWorker(ConfluentTransactionalWorker):
+    """Has its partitions in every transaction before it aborts.
+
+    librdkafka sends EndTxn while the coordinator makes it wait with AddPartitionsToTxn, because the
+    transaction before has not ended yet. Kafka 3.9 refuses that with INVALID_TXN_STATE.
+    """
+
+    flushes_before_abort = True
+
+
+PRODUCERS = (
+    IdempotentWorker,
+    ConfluentIdempotentWorker,
+    TransactionalWorker,
+    FlushingTransactionalWorker,
+)
 CONSUMERS = (GroupWorker, ConfluentGroupWorker, CopyWorker)
 """One member each: a commit during a rebalance would be refused."""
 JAVA_TOPIC = "java"

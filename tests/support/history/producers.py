@@ -184,6 +184,8 @@ def _is_timeout(error: Exception) -> bool:
 class ConfluentTransactionalWorker(Worker):
     """The same with librdkafka."""
 
+    flushes_before_abort = False
+
     def run_client(self) -> None:
         producer = ConfluentProducer(
             {
@@ -218,6 +220,8 @@ class ConfluentTransactionalWorker(Worker):
                 self.retry(lambda: producer.commit_transaction(CALL_TIMEOUT_S), _is_retriable)
                 self.recorder.add(Committed(transaction))
                 return
+            if self.flushes_before_abort:
+                producer.flush(CALL_TIMEOUT_S)
         except KafkaException as raised:
             error: ConfluentError = raised.args[0]
             self.recorder.note(f"{transaction} fails: {error!r}")
