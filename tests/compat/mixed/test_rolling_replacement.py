@@ -64,6 +64,11 @@ def count_records(bootstrap: str) -> int:
         return sum(consumer.end_offsets(partitions).values())
 
 
+def is_commit_to_repeat(note: str) -> bool:
+    """librdkafka leaves it to the application to repeat a commit while a coordinator loads."""
+    return note.startswith("ConfluentGroupWorker") and "COORDINATOR_LOAD_IN_PROGRESS" in note
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_no_client_gets_an_error_while_all_brokers_are_replaced(tmp_path: Path) -> None:
@@ -90,4 +95,5 @@ def test_no_client_gets_an_error_while_all_brokers_are_replaced(tmp_path: Path) 
         result = run.finish()
     result.check()
     errors = [event for event in run.recorder.events() if isinstance(event, Failed)]
-    assert (errors, run.recorder.notes()) == ([], ["the faults have ended"])
+    notes = [note for note in run.recorder.notes() if not is_commit_to_repeat(note)]
+    assert (errors, notes) == ([], ["the faults have ended"])
