@@ -78,6 +78,7 @@ def test_a_leader_that_is_killed(cluster: Cluster) -> None:
     assert read(cluster, 2) == [b"before", b"after"]
 
 
+@pytest.mark.long
 def test_heal_restores_the_leaders(cluster: Cluster) -> None:
     leaders = [cluster.leader(TOPIC, number) for number in range(3)]
     cluster.restart(leaders[0])
@@ -115,6 +116,7 @@ def test_an_isolated_leader_is_replaced_and_acknowledges_nothing(cluster: Cluste
     assert read(cluster, 3) == [b"before", b"after", b"late"]
 
 
+@pytest.mark.long
 def test_a_paused_leader_is_replaced(cluster: Cluster) -> None:
     leader = cluster.leader(TOPIC)
     with cluster.pause(leader):
@@ -124,6 +126,7 @@ def test_a_paused_leader_is_replaced(cluster: Cluster) -> None:
     assert read(cluster, 1) == [b"value"]
 
 
+@pytest.mark.long
 def test_faults_of_clients_do_not_affect_replication(cluster: Cluster) -> None:
     leader = cluster.leader(TOPIC)
     with cluster.refused():
@@ -170,6 +173,7 @@ def test_an_unexpected_end_is_reported_once(cluster: Cluster) -> None:
     cluster.wait_until_in_sync()
 
 
+@pytest.mark.long
 def test_a_folder_is_kept(tmp_path: Path) -> None:
     """A later cluster continues with it. Settings of single brokers, and two brokers."""
     for number in range(2):
@@ -195,6 +199,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.long
 def test_it_never_outlives_the_tests() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -30,6 +30,7 @@ def test_all_examples(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=tests)
 
 
+@pytest.mark.long
 def test_the_example_finds_a_bug(pytester: pytest.Pytester) -> None:
     """It fails as the page says, and passes if the program is corrected."""
     [program, *_] = python_blocks(PAGE.read_text().partition(BUG)[2])

@@ -187,6 +187,7 @@ def test_the_example(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=4)
 
 
+@pytest.mark.long
 def test_a_cluster(pytester: pytest.Pytester) -> None:
     """Its topic has three replicas; what a test did to the cluster is undone after it."""
     pytester.makepyfile(

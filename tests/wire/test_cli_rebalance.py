@@ -90,6 +90,7 @@ def test_only_leaders(cluster: Cluster, cli: Cli, topic: str) -> None:
     assert Counter(item[0] for item in after.values()) == {1: 3, 2: 3}
 
 
+@pytest.mark.long
 def test_cancel(cluster: Cluster, cli: Cli, topic: str) -> None:
     """It stops the moves of another process, which ends."""
     command = ("cluster", "rebalance", "--execute", "--yes", "--throttle", "10")

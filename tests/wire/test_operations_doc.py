@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 import pytest
 
 from penstock.client import Admin, Consumer, Producer
+from penstock.core.ids import TopicPartition
 from penstock.testing.addresses import Listener, Ports
 from tests.support.cluster.zookeeper_server import ZooKeeperServer
 
@@ -24,6 +25,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 MACHINES = ("broker1", "broker2", "broker3", "broker4")
 RACKS = dict(zip(MACHINES, "abca", strict=True))
 DATA = "/var/lib/penstock"
+PROPERTIES = "/etc/penstock/server.properties"
 STOP_S = 120.0
 
 
@@ -50,6 +52,7 @@ class Machines:
     def __init__(self, directory: Path, zookeeper: ZooKeeperServer) -> None:
         self._directory = directory
         self._zookeeper = zookeeper
+        self._chroot = "/penstock"
         self._ports = Ports()
         self._addresses = {
             name: self._ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0)).address
@@ -77,6 +80,10 @@ class Machines:
     def bootstrap_servers(self) -> str:
         return ",".join(self._addresses[name] for name in MACHINES[:3])
 
+    def lose_metadata(self) -> None:
+        """ZooKeeper is empty for brokers that start from now on."""
+        self._chroot = "/another"
+
     def run(self, section: str) -> dict[Command, str]:
         """Runs the commands of a section in order; returns the output of each."""
         outputs = {}
@@ -100,7 +107,10 @@ class Machines:
         return self._directory / machine / "data"
 
     def _penstock(self, machine: str, arguments: list[str]) -> str:
-        words = [self._with_addresses(word) for word in arguments]
+        words = [
+            str(self._write_properties(machine)) if word == PROPERTIES else self._localize(word)
+            for word in arguments
+        ]
         done = subprocess.run(
             [sys.executable, "-m", "penstock", *words],
             cwd=self._directory / machine,
@@ -111,7 +121,7 @@ class Machines:
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def _with_addresses(self, text: str) -> str:
+    def _localize(self, text: str) -> str:
         for name, address in self._addresses.items():
             text = text.replace(f"{name}:9092", address)
         return text
@@ -124,13 +134,18 @@ class Machines:
         text = text.replace("broker.rack=a", f"broker.rack={RACKS[machine]}")
         text = text.replace("0.0.0.0:9092", self._addresses[machine])
         text = text.replace(DATA, str(self._data(machine)))
-        text = text.replace("zk1:2181,zk2:2181,zk3:2181", self._zookeeper.address)
-        return self._with_addresses(text)
+        zookeeper = f"{self._zookeeper.address}{self._chroot}"
+        text = text.replace("zk1:2181,zk2:2181,zk3:2181/penstock", zookeeper)
+        return self._localize(text)
+
+    def _write_properties(self, machine: str) -> Path:
+        properties = self._directory / machine / "server.properties"
+        properties.write_text(self._properties(machine))
+        return properties
 
     def _start(self, machine: str) -> None:
         """Starts the service, and returns when it is ready."""
-        properties = self._directory / machine / "server.properties"
-        properties.write_text(self._properties(machine))
+        properties = self._write_properties(machine)
         log = self._directory / machine / "broker.log"
         with log.open("a") as output:
             service = subprocess.Popen(
@@ -216,6 +231,18 @@ def replicas(servers: str) -> list[tuple[int, ...]]:
     return [partition.replicas for topic in topics for partition in topic.partitions]
 
 
+def stored(servers: str, count: int) -> Counter[int]:
+    """Returns the numbers in the topic, once there are as many."""
+    numbers: Counter[int] = Counter()
+    deadline = time.monotonic() + 60
+    with Consumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([TopicPartition("orders", number) for number in range(6)])
+        consumer.seek_to_beginning()
+        while numbers.total() < count and time.monotonic() < deadline:
+            numbers.update(int(record.value or b"") for record in consumer.poll(0.5))
+    return numbers
+
+
 @pytest.mark.long
 def test_the_recipes(machines: Machines) -> None:
     """In the order of the page. Clients have no error, and read every record once."""
@@ -244,10 +271,16 @@ def test_the_recipes(machines: Machines) -> None:
 
     dirs, *_ = machines.run("A full disk").values()
     assert "data" in dirs
+    machines.run("Backup of the metadata")
     clients.stop()
     assert clients.errors == []
     assert clients.sent > 100
     assert clients.received == Counter(range(clients.sent))
+
+    machines.lose_metadata()
+    machines.run("Restoring the metadata")
+    assert all(set(item) == {1, 2, 3} for item in replicas(servers))
+    assert stored(servers, clients.sent) == Counter(range(clients.sent))
 
 
 def test_every_recipe_is_run() -> None:
