@@ -100,7 +100,7 @@ def read_load(admin: "Admin", brokers: Collection[int] | None = None) -> Cluster
     ]
     partitions = {
         TopicPartition(topic.name, partition.partition): partition
-        for topic in describe_all_topics(admin).values()
+        for topic in describe_all_topics(admin)
         for partition in topic.partitions
     }
     log_dirs: dict[int, dict[str, list[TopicPartition]]] = {}

@@ -130,12 +130,14 @@ def _wait_until_in_sync(
 def read_status(admin: "Admin", topics: Iterable[str] | None = None) -> ClusterStatus:
     """Returns the status of all topics that the user may describe, or of these."""
     cluster = admin.describe_cluster()
-    descriptions = admin.describe_topics(topics) if topics else describe_all_topics(admin)
-    names = [description.name for description in descriptions.values()]
+    descriptions = (
+        list(admin.describe_topics(topics).values()) if topics else describe_all_topics(admin)
+    )
+    names = [description.name for description in descriptions]
     partitions = {
         TopicPartition(name, partition.partition): partition
         for name, description in sorted(
-            (description.name, description) for description in descriptions.values()
+            (description.name, description) for description in descriptions
         )
         for partition in description.partitions
     }
@@ -157,18 +159,18 @@ def read_status(admin: "Admin", topics: Iterable[str] | None = None) -> ClusterS
     )
 
 
-def describe_all_topics(admin: "Admin") -> "dict[str, TopicDescription]":
+def describe_all_topics(admin: "Admin") -> "list[TopicDescription]":
     """Describes all topics, internal ones too; without those that are created or deleted now."""
     from penstock.client.admin import AdminError
 
     names = list(admin.list_topics(include_internal=True))
     try:
-        return admin.describe_topics(names) if names else {}
+        return list(admin.describe_topics(names).values()) if names else []
     except AdminError as error:
         codes = {topic_error.code for topic_error in error.errors.values()}
         if codes != {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
             raise
-        return dict(error.results)
+        return list(error.results.values())
 
 
 def _min_isrs(admin: "Admin", names: list[str]) -> dict[str, int]:
