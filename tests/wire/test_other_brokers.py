@@ -102,7 +102,7 @@ def test_a_leader_without_the_listener_of_the_client(
 def follower(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> RunningBroker:
     """A broker that is not the controller."""
 
-    async def run(host: ControllerHost, decide: Callable[..., Any]) -> NoReturn:
+    async def run(host: ControllerHost, *arguments: object) -> NoReturn:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "broker 7 is the controller")
 
     monkeypatch.setattr(ControllerHost, "run", run)

@@ -23,7 +23,6 @@ from unittest.mock import patch
 
 from penstock.core.buffers import Buffer, WritableBuffer
 from penstock.net.server.limits import Limits
-from penstock.net.server.socket_server import Listener
 from tests.sim.txn_loop import SimLoop
 from tests.support.faults.fault_disk import FaultDisk
 from tests.support.faults.hanging_jobs import JobPools
@@ -199,10 +198,8 @@ class FaultNetwork:
 
     # --- sockets
 
-    async def listen(
-        self, loop: asyncio.AbstractEventLoop, listener: Listener, limits: Limits
-    ) -> socket.socket:
-        """Stands in for `socket_server._listen`."""
+    async def listen(self, host: str, port: int, name: str, limits: Limits) -> socket.socket:
+        """Stands in for `socket_server.listen`."""
         self._listener = self.new_socket()
         return cast("socket.socket", self._listener)
 
@@ -273,7 +270,7 @@ class FaultNetwork:
             POSIX_FADV_WILLNEED=0,
         )
         with (
-            patch("penstock.net.server.socket_server._listen", self.listen),
+            patch("penstock.net.server.socket_server.listen", self.listen),
             patch("penstock.net.server.transport.os", SimpleNamespace(sendfile=self._sendfile)),
             patch("penstock.net.server.file_ranges.os", files),
         ):
