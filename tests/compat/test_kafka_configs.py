@@ -46,6 +46,10 @@ OWN_SETTINGS = frozenset(
     (
         "message.max.decompressed.bytes",
         "metadata.store.socket",
+        "metrics.host",
+        "metrics.max.group.partitions",
+        "metrics.max.topics",
+        "metrics.port",
         "request.memory.max.bytes",
         "controller.queue.max.requests",
         "socket.request.max.elements",

@@ -172,8 +172,8 @@ class Cluster:
     def heal(self) -> None:
         """Undoes faults: every broker runs, is reached by all, and leads what it led at first.
 
-        Returns when all replicas are in sync. Raises `BrokerError` then, if a broker had ended
-        without being stopped.
+        Returns when all replicas are in sync, and clients can read every partition to its end.
+        Raises `BrokerError` then, if a broker had ended without being stopped.
         """
         unexpected_ends: list[BrokerError] = []
         for node in self._nodes.values():
@@ -186,7 +186,9 @@ class Cluster:
         self._set_isolated(())
         self._start_nodes()
         self.wait_until_in_sync()
-        self._view().elect_preferred_leaders()
+        view = self._view()
+        view.elect_preferred_leaders()
+        view.wait_for_end_offsets()
         if unexpected_ends:
             raise unexpected_ends[0]
 

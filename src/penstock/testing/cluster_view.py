@@ -14,6 +14,7 @@ from penstock.testing.topics import (
     delete_topic,
     describe_cluster,
     elect_preferred_leaders,
+    know_end_offsets,
 )
 
 WAIT_SECONDS = 60.0
@@ -131,6 +132,26 @@ class ClusterView:
         self._poll(
             preferred_leaders_lead,
             lambda states: "preferred leaders were not elected",
+            "see the logs of the brokers: broker-1/broker.log in the folder of the cluster",
+        )
+
+    def wait_for_end_offsets(self) -> None:
+        """Waits until every leader tells clients where its partitions end."""
+
+        def are_known(states: States) -> bool:
+            led: dict[int | None, list[TopicPartition]] = {}
+            for name, partition in next(iter(states.values())).partitions.items():
+                led.setdefault(partition.leader, []).append(name)
+            addresses = self._reachable()
+            return all(
+                leader in addresses and know_end_offsets(addresses[leader], partitions)
+                for leader, partitions in led.items()
+                if leader is not None
+            )
+
+        self._poll(
+            are_known,
+            lambda states: "leaders do not know where their partitions end",
             "see the logs of the brokers: broker-1/broker.log in the folder of the cluster",
         )
 

@@ -2,7 +2,7 @@
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar, cast
 
 from penstock.core.errors import ErrorCode
@@ -17,12 +17,19 @@ from penstock.protocol.messages.create_topics import (
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.testing.errors import BrokerError
 
 SECONDS = 20.0
 _VERSION = 5
 """Of CreateTopics and DeleteTopics: the newest that identifies topics by name alone."""
+_LATEST = -1
 _LENGTH = struct.Struct(">i")
 
 R = TypeVar("R", bound=Message)
@@ -103,6 +110,24 @@ def elect_preferred_leaders(address: tuple[str, int]) -> None:
     request = ElectLeadersRequest(topic_partitions=None, timeout_ms=int(SECONDS * 1000))
     response = send_request(address, request, ElectLeadersResponse, 1)
     _check("leaders were not elected", response.error_code, None)
+
+
+def know_end_offsets(address: tuple[str, int], partitions: Iterable[TopicPartition]) -> bool:
+    """Returns whether a broker that leads these partitions tells clients where they end.
+
+    A leader that was just elected does not until its followers have fetched from it.
+    """
+    topics = [
+        ListOffsetsTopic(name, [ListOffsetsPartition(number, timestamp=_LATEST)])
+        for name, number in partitions
+    ]
+    request = ListOffsetsRequest(replica_id=-1, topics=topics)
+    response = send_request(address, request, ListOffsetsResponse, 5)
+    return all(
+        partition.error_code == ErrorCode.NONE
+        for topic in response.topics
+        for partition in topic.partitions
+    )
 
 
 def _check(what: str, code: int, message: str | None) -> None:
