@@ -23,10 +23,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.broker.errors import ClientLeftError
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_queue import ControllerQueue
+from penstock.broker.metadata.exclusive_tasks import ExclusiveTasks
 from penstock.broker.metadata.session_status import SessionStatus
 from penstock.broker.request import Request
 from penstock.broker.workers import Workers
@@ -100,9 +100,8 @@ class ControllerHost:
         self._has_missed_changes = False
         """Whether a session has expired: the next one delivers later changes only."""
         self._delivered: deque[CommittedChanges] = deque()
-        self._lock = asyncio.Lock()
-        """Held while a decision runs or deliveries are applied."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = ExclusiveTasks(self.queue)
+        """Decisions, and the application of what was delivered."""
         self._is_applying = False
         """Whether a task that applies deliveries is waiting for the lock."""
         self._may_elect = False
@@ -132,7 +131,7 @@ class ControllerHost:
     async def elect(self) -> None:
         """Becomes the controller unless there is one; from now on also when there is none later."""
         self._may_elect = True
-        await self._shielded(self._apply_delivered)
+        await self._tasks.run(self._apply_delivered)
 
     async def resign(self) -> None:
         """Stops being the controller, permanently; a decision in progress is completed.
@@ -141,7 +140,7 @@ class ControllerHost:
         closed, and without a controller no replica can leave the ISR.
         """
         self._may_elect = False
-        async with self._lock:
+        async with self._tasks.lock:
             has_others = self.active is not None and len(self.active.image.brokers) > 1
             await self._resign()
         if has_others:
@@ -158,8 +157,7 @@ class ControllerHost:
     async def close(self) -> None:
         """Resigns; returns when no decision or delivery is in progress any more."""
         await self.resign()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
 
     # --- decisions
 
@@ -189,7 +187,7 @@ class ControllerHost:
             await self._apply_delivered()
             return response
 
-        return await self._shielded(decide_and_apply, request)
+        return await self._tasks.run(decide_and_apply, request)
 
     async def run_election(
         self,
@@ -224,34 +222,7 @@ class ControllerHost:
             await self._apply_delivered()
             return response
 
-        return await self._shielded(decide_and_apply, request)
-
-    async def _shielded(
-        self, work: Callable[[], Coroutine[Any, Any, R]], request: Request | None = None
-    ) -> R:
-        """Runs `work` with the lock held, to its end even if the caller is cancelled.
-
-        Raises ClientLeftError if the client of the request leaves before it starts.
-        """
-        if request is None:
-            return await asyncio.shield(self._spawn(self._locked(work)))
-        waiting = self.queue.enter(request)
-
-        async def start() -> R:
-            waiting.start()
-            return await work()
-
-        waiting.task = task = self._spawn(self._locked(start))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if waiting.is_dropped:
-                raise ClientLeftError from None
-            raise
-
-    async def _locked(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        async with self._lock:
-            return await work()
+        return await self._tasks.run(decide_and_apply, request)
 
     async def _decide_as_controller(self, decide: Decision[R]) -> R:
         for _ in range(MAX_ATTEMPTS):
@@ -332,10 +303,10 @@ class ControllerHost:
     def _wake(self) -> None:
         if not self._is_applying:
             self._is_applying = True
-            self._spawn(self._apply_when_idle())
+            self._tasks.spawn(self._apply_when_idle())
 
     async def _apply_when_idle(self) -> None:
-        async with self._lock:
+        async with self._tasks.lock:
             self._is_applying = False
             try:
                 await self._apply_delivered()
@@ -467,21 +438,21 @@ class ControllerHost:
                 "the session with the metadata store has expired: this broker registers again"
             )
             self._is_expired = self._has_missed_changes = True
-            self._spawn(self._leave())
+            self._tasks.spawn(self._leave())
         elif state is SessionState.CONNECTED and self._is_expired:
             self._is_expired = False
-            self._spawn(self._begin_session())
+            self._tasks.spawn(self._begin_session())
 
     async def _leave(self) -> None:
         """Another broker may be the controller already."""
-        async with self._lock:
+        async with self._tasks.lock:
             await self._resign()
 
     async def _begin_session(self) -> None:
         """Registers again after the ephemeral nodes of the last session have been removed."""
         while self._may_elect and not self._is_expired:
             try:
-                await self._shielded(self._remove_claim)
+                await self._tasks.run(self._remove_claim)
                 await self.on_new_session()
                 await self.elect()
                 return
@@ -501,14 +472,6 @@ class ControllerHost:
                 [Delete(ClusterKey("controller"))], based_on=self._settings_version, fenced=False
             )
             await self._drain()
-
-    # --- tasks
-
-    def _spawn(self, work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 async def _do_nothing() -> None: ...
