@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
 
 _POLL_S: Final = 0.5
+_METADATA_DELAY_S: Final = 10.0
+"""How long the metadata of brokers may be behind the controller's."""
 
 
 def rebalance(
@@ -154,15 +156,25 @@ def _reassign(
 ) -> None:
     admin.alter_partition_reassignments(dict(replicas))
     wait_for_moves(session, admin, list(replicas))
-    current = ClusterTopics.read(admin).replicas
-    states = progress_of(current, replicas, ())
-    if different := [name for name, state in states.items() if state == "different"]:
-        raise KafkaError(
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-            f"{count_of(len(different), 'partition')} were not moved: somebody cancelled it, or "
-            "moved them elsewhere",
-            remedy="see the new plan: penstock cluster rebalance",
-        )
+    # The controller knows the end of a move before the brokers that describe the topics.
+    deadline = time.monotonic() + _METADATA_DELAY_S
+    while different := _different(admin, replicas):
+        if time.monotonic() > deadline:
+            raise KafkaError(
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+                f"{count_of(len(different), 'partition')} were not moved: somebody cancelled it, "
+                "or moved them elsewhere",
+                remedy="see the new plan: penstock cluster rebalance",
+            )
+        time.sleep(_POLL_S)
+
+
+def _different(
+    admin: "Admin", replicas: Mapping[TopicPartition, tuple[int, ...]]
+) -> list[TopicPartition]:
+    """Returns the partitions that have other replicas than these."""
+    states = progress_of(ClusterTopics.read(admin).replicas, replicas, ())
+    return [name for name, state in states.items() if state == "different"]
 
 
 def _elect(admin: "Admin", partitions: list[TopicPartition]) -> None:
