@@ -21,7 +21,8 @@ KAFKAJS_READY := .parts/node/.ready
 FRANZ_GO := .parts/bin/franz-go-client
 PARTS := $(KAFKA_READY) $(ZOOKEEPER_KAFKA_READY) $(KAFKA_CLASSES_READY) $(KAFKA_APPS_READY) \
 	$(JAVA_CLIENTS_READY) $(SPARK_KAFKA_READY) $(SPARK_CLASSES_READY) $(KAFKAJS_READY) $(FRANZ_GO)
-JOBS ?= 2
+JOBS ?= 3
+LONG_JOBS ?= 2
 ARGS ?=
 
 # What the installed project is made from: a change in one of these installs and compiles it again.
@@ -92,11 +93,11 @@ $(FRANZ_GO): $(wildcard tools/clients/franz-go/*) tools/setup.sh
 demo: setup-python ## broker, topics, live page views, a Spark pipeline: every view counted once
 	@$(BIN)/python -m examples.pipeline_demo
 
-test: setup ## the tests (JOBS=2 at a time), but for the long ones
+test: setup ## the tests (JOBS=3 at a time), but for the long ones
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not long" $(ARGS)
 
 test-long: setup ## tests that take minutes, and more seeds, versions and databases of others
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
+	$(BIN)/pytest -n $(LONG_JOBS) --dist worksteal -m long $(ARGS)
 
 lint: setup-python ## formatting, lint, types, and who may import whom
 	$(BIN)/ruff format --check .

@@ -26,6 +26,7 @@ from tests.support.spark.topic_sinks import at, batch, client_of, dying, values_
 STEPS = ("after:begin", "after:rows", "after:ledger", "before:commit", "after:commit")
 
 
+@pytest.mark.long
 def test_topics_of_apache_kafka_are_exactly_once(
     kafka_parts: KafkaParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

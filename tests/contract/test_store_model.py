@@ -175,7 +175,13 @@ class StoreMachine(RuleBasedStateMachine):
         return TopicRecord(name, topic_id, {0: assignment, 1: Assignment(replicas)})
 
 
-@pytest.mark.parametrize("kind", sorted(HOMES))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.long if kind == "zookeeper" else ())
+        for kind in sorted(HOMES)
+    ],
+)
 def test_a_store_does_what_the_model_says(kind: str, tmp_path: Path) -> None:
     """S7: nothing that was committed is lost, whatever order of changes, restarts and crashes."""
     machine = type("Machine", (StoreMachine,), {"kind": kind, "directory": tmp_path})

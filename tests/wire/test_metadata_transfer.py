@@ -117,6 +117,7 @@ def test_a_lost_store_is_restored_from_a_backup(tmp_path: Path) -> None:
         assert producer_id(broker.bootstrap, "new") > last_producer_id
 
 
+@pytest.mark.long
 def test_one_node_becomes_a_cluster(tmp_path: Path) -> None:
     """The metadata moves to ZooKeeper, a second broker joins, and gets a replica."""
     address = shared_server().address + new_chroot()

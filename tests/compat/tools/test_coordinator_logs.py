@@ -20,6 +20,8 @@ from tests.support.kafka.broker import KafkaBroker, KafkaParts, wait_until
 from tests.support.kafka.once import once_per_run
 from tests.support.kafka.tools import KafkaTools, Shell
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {
     "node.id": "1",
     "log.index.size.max.bytes": "65536",
