@@ -1,6 +1,7 @@
 """A cluster of Apache Kafka's brokers and Penstock's, seen from each of its brokers."""
 
 import json
+import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,12 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker.in_process import WireClient
-from tests.support.history.cluster import BROKER_IDS, LOGIN_PORT, HistoryCluster
+from tests.support.history.cluster import (
+    BROKER_IDS,
+    LOGIN_PORT,
+    SESSION_TIMEOUT_S,
+    HistoryCluster,
+)
 from tests.support.history.network import CLIENT_PORT
 from tests.support.kafka.tools import Shell
 
@@ -69,16 +75,32 @@ class MixedView:
     # --- the controller
 
     def move_controller_to(self, broker_ids: Collection[int]) -> int:
-        """Removes the controller's node until one of these brokers is elected; returns its id."""
+        """Removes the controller's node until one of these brokers is elected; returns its id.
+
+        The others are paused meanwhile, for less than their session timeout: whichever broker is
+        the fastest would be elected again and again.
+        """
+        others = [
+            self.cluster.processes[broker_id]
+            for broker_id in BROKER_IDS
+            if broker_id not in broker_ids and self.cluster.processes[broker_id].is_running
+        ]
 
         def has_moved() -> bool:
-            controller_id = self.stored_controller()
-            if controller_id in broker_ids:
+            if self.stored_controller() in broker_ids:
                 return True
-            if controller_id is not None:
-                self.zookeeper.delete("/controller")
-                time.sleep(0.5)
-            return False
+            for process in others:
+                process.send_signal(signal.SIGSTOP)
+            try:
+                if self.stored_controller() is not None:
+                    self.zookeeper.delete("/controller")
+                deadline = time.monotonic() + SESSION_TIMEOUT_S / 2
+                while self.stored_controller() is None and time.monotonic() < deadline:
+                    time.sleep(0.02)
+            finally:
+                for process in others:
+                    process.send_signal(signal.SIGCONT)
+            return self.stored_controller() in broker_ids
 
         self.wait_until(has_moved, f"a controller among {broker_ids}")
         controller_id = self.stored_controller()
