@@ -23,7 +23,7 @@ from penstock.cli.output import Marked, UsageError, moment
 from penstock.cli.session import DRY_RUN, YES, Session, command, describe_error
 
 app = new_group(
-    "A cluster for development, status, brokers, features, and which versions they serve."
+    "Clusters: run one, status, rebalance, backup, move to and from Kafka, features, versions."
 )
 app.command("up")(cluster_up.up)
 command(app, "status")(cluster_status.status)
