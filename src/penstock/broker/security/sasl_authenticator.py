@@ -1,14 +1,15 @@
 """The SASL login of one connection: its mechanism, its state and what it allows (X2).
 
 After SaslHandshake version 1 the tokens come in SaslAuthenticate requests, after version 0 in
-frames of their own. With `connections.max.reauth.ms` a client must log in again on the same
-connection before that time is over.
+frames of their own. With `connections.max.reauth.ms`, or with credentials that expire, a client
+must log in again on the same connection before that time is over (KIP-368).
 """
 
 import struct
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.api_key import ApiKey
 from penstock.security.sasl.server import SaslServer
@@ -38,7 +39,7 @@ class SaslServerAuthenticator:
         mechanisms: Mapping[str, NewServer],
         on_login: Callable[[str], None],
         *,
-        now_ms: Callable[[], int],
+        clock: Clock,
         max_reauth_ms: Callable[[str], int] = lambda mechanism: 0,
         on_failure: Callable[[], None] = _ignore_failure,
     ) -> None:
@@ -53,7 +54,7 @@ class SaslServerAuthenticator:
         self.user: str | None = None
         self._on_login = on_login
         self._on_failure = on_failure
-        self._now_ms = now_ms
+        self._clock = clock
         self._max_reauth_ms = max_reauth_ms
         self._lifetime_ms = 0
         self._expires_ms: int | None = None
@@ -71,10 +72,9 @@ class SaslServerAuthenticator:
         """
         if api_key in _ALLOWED_BEFORE_LOGIN:
             return True
-        if self._expires_ms is not None and self._now_ms() >= self._expires_ms:
+        if self._expires_ms is not None and self._clock.monotonic_ms() >= self._expires_ms:
             raise ProtocolError(
-                f"the login of {self.user} expired after "
-                f"connections.max.reauth.ms={self._lifetime_ms}",
+                f"the login of {self.user} expired after {self._lifetime_ms} ms",
                 remedy=(
                     "the client must log in again, on a new connection if it cannot on this one"
                 ),
@@ -96,7 +96,7 @@ class SaslServerAuthenticator:
                 "the login was refused",
                 remedy="try on a new connection",
             )
-        if self.user is not None and not self._lifetime_ms:
+        if self.user is not None and self._expires_ms is None:
             raise KafkaError(
                 ErrorCode.ILLEGAL_SASL_STATE,
                 f"{self.user} is logged in already",
@@ -134,9 +134,12 @@ class SaslServerAuthenticator:
                 f"the connection belongs to {self.user}: {name} needs one of its own",
             )
         self.user = name
-        self._lifetime_ms = max(self._max_reauth_ms(server.mechanism), 0)
-        if self._lifetime_ms:
-            self._expires_ms = self._now_ms() + self._lifetime_ms
+        lifetimes = [self._max_reauth_ms(server.mechanism)]
+        lifetimes = [lifetime for lifetime in lifetimes if lifetime > 0]
+        if server.expires_ms is not None:
+            lifetimes.append(max(server.expires_ms - self._clock.now_ms(), 0))
+        self._lifetime_ms = min(lifetimes, default=0)
+        self._expires_ms = self._clock.monotonic_ms() + self._lifetime_ms if lifetimes else None
         self._on_login(name)
 
     def step_unframed(self, token: memoryview) -> bytes:

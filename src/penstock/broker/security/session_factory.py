@@ -78,7 +78,7 @@ class SessionFactory:
             session.authenticator = SaslServerAuthenticator(
                 self._mechanisms[spec.name],
                 lambda user: _authenticate(connection, session, user),
-                now_ms=self._clock.monotonic_ms,
+                clock=self._clock,
                 max_reauth_ms=lambda mechanism: self._max_reauth_ms(spec, mechanism),
                 on_failure=lambda: self.failed_logins.update((spec.name,)),
             )

@@ -138,6 +138,8 @@ class NodeConnection:
         tls_name = server_hostname(node.host) if settings.tls is not None else None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
+                if login is not None and login.prepare is not None:
+                    await asyncio.to_thread(login.prepare)
                 await asyncio.get_running_loop().create_connection(
                     lambda: channel,
                     node.host,

@@ -21,6 +21,7 @@ class PlainServer:
     """Compares the message of the client with the users in `sasl.jaas.config`."""
 
     mechanism = PLAIN
+    expires_ms = None
 
     def __init__(self, users: Mapping[str, str]) -> None:
         """`users` are passwords by user name."""

@@ -68,6 +68,8 @@ class _Exchange(NamedTuple):
 class ScramServer:
     """Checks that the client knows a password, and proves that the server has its credential."""
 
+    expires_ms = None
+
     def __init__(
         self,
         mechanism: ScramMechanism,

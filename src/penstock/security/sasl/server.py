@@ -23,6 +23,11 @@ class SaslServer(Protocol):
         """The name of the user. Raises KafkaError before the login is done."""
         ...
 
+    @property
+    def expires_ms(self) -> int | None:
+        """When the credentials expire, in milliseconds since the epoch; None if they do not."""
+        ...
+
     def step(self, response: bytes) -> bytes:
         """Returns the challenge to send; raises SASL_AUTHENTICATION_FAILED if it refuses."""
         ...

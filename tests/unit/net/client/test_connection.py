@@ -32,6 +32,7 @@ class Password:
     """A login in two steps that is content with `yes`."""
 
     mechanism = "TWO-STEPS"
+    prepare = None
     user = "ann"
 
     def initial_response(self) -> bytes:

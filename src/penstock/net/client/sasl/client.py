@@ -16,6 +16,15 @@ class SaslClient(Protocol):
     @property
     def user(self) -> str: ...
 
+    @property
+    def prepare(self) -> Callable[[], None] | None:
+        """Obtains what the login needs from elsewhere, such as a ticket; None if it needs nothing.
+
+        It may block, so it is called in a thread, once, before `initial_response`. Raises
+        AuthenticationError if nothing is to be had.
+        """
+        ...
+
     def initial_response(self) -> bytes: ...
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:

@@ -17,6 +17,7 @@ class PlainClient:
     """One message with the user name and the password."""
 
     mechanism = PLAIN
+    prepare = None
 
     def __init__(self, credentials: Credentials) -> None:
         self.user = credentials.user

@@ -42,6 +42,8 @@ _SERVER_FINAL: Final = re.compile(
 class ScramClient:
     """Proves that it knows the password, and demands the same proof from the broker."""
 
+    prepare = None
+
     def __init__(self, mechanism: ScramMechanism, credentials: Credentials, nonce: str) -> None:
         """`nonce` must be a new random text for each login; see `random_nonce`."""
         self.mechanism = mechanism.mechanism_name
