@@ -98,7 +98,9 @@ def reassign(
 ) -> None:
     """Adds the state of an existing partition with another assignment to the changes.
 
-    Raises INVALID_REPLICA_ASSIGNMENT if no replica that has all records would be left.
+    Replicas that an unfinished reassignment added are dropped at once, but only if enough others
+    have all records; otherwise they are removed when the target's replicas are in sync. Raises
+    INVALID_REPLICA_ASSIGNMENT if no replica that has all records would be left.
     """
     before = changes.current(key)
     assert before is not None
@@ -109,7 +111,7 @@ def reassign(
         image.controller_epoch,
         rules,
         changes.leaderships,
-        assignment=target,
+        assignment=_with_complete_replicas(before, target, rules),
     )
     if after is not None:
         changes.add(after)
@@ -190,6 +192,26 @@ def _check_in_sync(
         f"{list(target.replicas)} is up and has all records",
         remedy="wait until one has caught up, or set unclean.leader.election.enable for the topic, "
         "which may lose records",
+    )
+
+
+def _with_complete_replicas(
+    before: PartitionState, target: Assignment, rules: ElectionRules
+) -> Assignment:
+    """Returns the target, which keeps replicas that have every record while it has too few of them.
+
+    Fewer than `min.insync.replicas` would be left otherwise, and records be lost with a single
+    broker although they were committed to several. Without any of them in the target, an unclean
+    election was allowed.
+    """
+    record = before.record
+    complete = (*record.isr, *record.eligible_leader_replicas)
+    remaining = [replica for replica in complete if replica in target.replicas]
+    if not remaining or len(remaining) >= rules.needed_in_sync(record.topic, target):
+        return target
+    kept = tuple(replica for replica in complete if replica not in target.replicas)
+    return Assignment(
+        (*target.replicas, *kept), adding=target.adding, removing=(*target.removing, *kept)
     )
 
 

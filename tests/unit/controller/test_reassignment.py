@@ -1,6 +1,7 @@
 """Partitions move to other brokers."""
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment
@@ -10,6 +11,7 @@ from penstock.controller.reassignment import (
     list_partition_reassignments,
 )
 from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -31,6 +33,8 @@ from tests.support.cluster.images import (
     set_state,
     state,
 )
+
+SAFE = CLEAN._replace(min_insync_replicas=lambda _topic: 2)
 
 
 def move(
@@ -239,3 +243,32 @@ def test_list(image: ClusterImage) -> None:
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in response.topics] == [
         ("u", [1])
     ]
+
+
+def test_a_cancel_waits_for_as_many_replicas_as_records_were_committed_to(
+    image: ClusterImage,
+) -> None:
+    """R2: a record that two brokers have is not left to one of them."""
+    move(image, [0, 1, 2, 3])
+    set_state(image, "t", 0, (0, 3))
+    assert move(image, None, rules=SAFE) == ErrorCode.NONE
+    assert assignment(image, "t") == Assignment((0, 1, 2, 3), removing=(3,))
+    assert state(image, "t").isr == (0, 3)
+
+
+def test_a_cancel_keeps_eligible_leader_replicas_too(image: ClusterImage) -> None:
+    """R2: the leader may be the only one in sync, but not the only one with all records."""
+    move(image, [0, 1, 2, 3])
+    set_state(image, "t", 0, (0,))
+    image.partitions[TopicPartition("t", 0)] = replace(
+        state(image, "t"), eligible_leader_replicas=(3,)
+    )
+    assert move(image, None, rules=SAFE) == ErrorCode.NONE
+    assert assignment(image, "t") == Assignment((0, 1, 2, 3), removing=(3,))
+
+
+def test_a_cancel_drops_added_replicas_if_enough_others_are_in_sync(image: ClusterImage) -> None:
+    move(image, [0, 1, 2, 3])
+    set_state(image, "t", 0, (0, 1, 3))
+    assert move(image, None, rules=SAFE) == ErrorCode.NONE
+    assert assignment(image, "t") == Assignment((0, 1, 2))
