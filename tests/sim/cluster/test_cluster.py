@@ -11,11 +11,7 @@ from penstock.broker.coordinator.host import CoordinatorHost
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.log.log import Log
 from tests.sim.cluster.cluster_broker import SimBroker
-from tests.sim.cluster.cluster_simulation import ClusterSimulation, SimulationError, run_seed
-
-OPEN_SEEDS = (273, 530)
-"""273: a replica of a topic that was deleted and created again keeps its old log. 530: a broker
-that has lost its records leads, after reassignments have removed replicas that still had them."""
+from tests.sim.cluster.cluster_simulation import ClusterSimulation, run_seed
 
 
 def _seeds() -> range:
@@ -32,16 +28,7 @@ def test_the_cluster_keeps_its_guarantees(seed: int) -> None:
 @pytest.mark.parametrize("first_seed", range(50, 550, 50))
 def test_the_cluster_keeps_its_guarantees_with_more_seeds(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 50):
-        if seed not in OPEN_SEEDS:
-            run_seed(seed)
-
-
-@pytest.mark.long
-@pytest.mark.xfail(raises=SimulationError, reason="not fixed yet")
-@pytest.mark.parametrize("seed", OPEN_SEEDS)
-def test_seeds_that_still_fail(seed: int) -> None:
-    """When one passes, this test fails: remove the seed from `OPEN_SEEDS`."""
-    run_seed(seed)
+        run_seed(seed)
 
 
 def test_a_log_may_fail_when_its_coordinator_has_just_been_loaded() -> None:

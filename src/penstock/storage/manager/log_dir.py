@@ -376,6 +376,19 @@ class LogDir:
         if log.epochs.latest_entry is not None:
             replace_by_temporary(self._disk, log.epochs.path)
 
+    def assign_topic_id(self, log: Log, topic_id: TopicId) -> None:
+        """Gives its topic id to a log that was created, but not durably, before a crash.
+
+        Without it, a topic that is deleted and created again would get the records of this one.
+        """
+        try:
+            write_partition_metadata(self._disk, log.directory, topic_id)
+            log.topic_id = topic_id
+            self.sync_created(log)
+        except OSError as error:
+            log.topic_id = None
+            raise self.failure_of(error) from error
+
     # --- moves into this directory
 
     def create_future_log(

@@ -172,6 +172,8 @@ class LogManager:
                 "deleted and created again",
                 remedy=f"delete the old directory {log.directory}",
             )
+        if log is not None and topic_id is not None and log.topic_id is None:
+            self._log_dir_of(partition).assign_topic_id(log, topic_id)
         return log
 
     def _choose_log_dir(

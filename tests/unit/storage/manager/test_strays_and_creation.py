@@ -178,6 +178,29 @@ class TestCreation:
             manager.shutdown()
             crash_at += 1
 
+    def test_a_log_without_a_topic_id_gets_it_on_disk(self) -> None:
+        """S7: a crash may leave a log whose topic id was not durable."""
+        broker = TwoLogDirs()
+        broker.manager.get_or_create(TP, SMALL)
+        log = broker.manager.get_or_create(TP, SMALL, ID)
+        assert log.topic_id == ID
+        broker.manager.shutdown()
+        manager = LogManager(broker.disk, [A, B], broker.clock)
+        manager.open(node_id=1)
+        manager.load(lambda topic: SMALL)
+        with pytest.raises(KafkaError) as raised:
+            manager.get_or_create(TP, SMALL, OTHER_ID)
+        assert raised.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+        manager.shutdown()
+
+    def test_a_topic_id_that_cannot_be_written_is_not_assigned(self) -> None:
+        broker = TwoLogDirs()
+        log = broker.manager.get_or_create(TP, SMALL)
+        broker.disk.fail("rename", "*partition.metadata*", errno.EIO)
+        with pytest.raises(KafkaStorageError):
+            broker.manager.get_or_create(TP, SMALL, ID)
+        assert log.topic_id is None
+
     def test_an_existing_log_is_returned(self) -> None:
         broker = TwoLogDirs()
         log = broker.manager.get_or_create(TP, SMALL, ID)
