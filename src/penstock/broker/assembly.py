@@ -283,6 +283,7 @@ class BrokerAssembly:
     async def close_clients(self) -> None:
         """Closes the connections to other brokers."""
         self.broker.producer_ids.close()
+        self.sessions.jwks.close()
         for client in self._inter_broker_clients:
             await client.close()
 

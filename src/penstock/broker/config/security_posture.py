@@ -8,6 +8,7 @@ admit other clients than Kafka does are refused (`check_security`).
 import ipaddress
 from collections.abc import Iterable
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.config.settings import ConfigError
@@ -16,6 +17,15 @@ from penstock.core.errors import KafkaError
 from penstock.security.acl_authorizer import parse_super_users
 from penstock.security.jaas import plain_users
 from penstock.security.principal import ANONYMOUS
+from penstock.security.sasl.oauthbearer import (
+    HANDLER_SETTING,
+    JWKS_URL_SETTING,
+    OAUTHBEARER,
+    UNSECURED_VALIDATOR_CLASS,
+    VALIDATOR_CLASSES,
+    is_unsecured,
+    jaas_options,
+)
 from penstock.security.sasl.plain import PLAIN
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -102,6 +112,11 @@ def check_security(values: BrokerValues) -> None:
         setting = next((base for base in _JAVA_CLASSES if name.endswith(base)), None)
         if setting is None or not text or text in _DEFAULT_PRINCIPAL_BUILDERS:
             continue
+        if name.endswith(f".{OAUTHBEARER.lower()}.{HANDLER_SETTING}") and text in (
+            *VALIDATOR_CLASSES,
+            UNSECURED_VALIDATOR_CLASS,
+        ):
+            continue
         raise ConfigError(
             f"{name}: Penstock cannot run {text}, and {_JAVA_CLASSES[setting]}",
             name,
@@ -119,6 +134,7 @@ def security_warnings(
         *_certificate_warnings(values, specs),
         *_login_warnings(values, specs),
         *_anonymous_warnings(values, specs),
+        *_token_warnings(values, specs),
         *_metrics_warnings(values),
     ]
 
@@ -223,6 +239,59 @@ def _anonymous_warnings(
             )
 
 
+def _token_warnings(values: BrokerValues, specs: list[ListenerSpec]) -> Iterable[SecurityWarning]:
+    for spec in specs:
+        if not spec.protocol.sasl or OAUTHBEARER not in _mechanism_names(values, spec):
+            continue
+        prefix = f"listener.name.{spec.name.lower()}.{OAUTHBEARER.lower()}."
+        url = values.listener_setting(spec.name, JWKS_URL_SETTING, OAUTHBEARER) or ""
+        if accepts_unsecured_tokens(values, spec):
+            if is_public(spec.host):
+                yield SecurityWarning(
+                    prefix + HANDLER_SETTING,
+                    f"{spec} accepts tokens without a signature: whoever reaches it can be any "
+                    "user, without a password",
+                    f"remove it and set {JWKS_URL_SETTING}, or bind the listener to 127.0.0.1",
+                )
+        elif url.lower().startswith("http:") and is_public(_url_host(url)):
+            yield SecurityWarning(
+                JWKS_URL_SETTING,
+                f"{url} is not encrypted: whoever is on the way to it can exchange the keys, and "
+                "be any user",
+                "use https",
+            )
+        if not spec.protocol.tls and is_public(spec.host):
+            yield SecurityWarning(
+                "listeners",
+                f"{spec} has no TLS: whoever reads a token on its way can use it until it expires",
+                f"use SASL_SSL for {spec.name} in listener.security.protocol.map",
+            )
+
+
+def accepts_unsecured_tokens(values: BrokerValues, spec: ListenerSpec) -> bool:
+    """Returns whether clients of a listener can log in with tokens that nobody has signed."""
+    try:
+        options = jaas_options(
+            values.listener_setting(spec.name, "sasl.jaas.config", OAUTHBEARER) or None
+        )
+    except KafkaError:
+        options = {}
+    return is_unsecured(
+        values.listener_setting(spec.name, HANDLER_SETTING, OAUTHBEARER) or "",
+        options,
+        values.listener_setting(spec.name, JWKS_URL_SETTING, OAUTHBEARER),
+    )
+
+
+def _url_host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _mechanism_names(values: BrokerValues, spec: ListenerSpec) -> list[str]:
+    mechanisms = values.listener_value(spec.name, "sasl.enabled.mechanisms")
+    return mechanisms if isinstance(mechanisms, list) else []
+
+
 # --- description
 
 
@@ -260,9 +329,9 @@ def _describe_listener(values: BrokerValues, spec: ListenerSpec) -> ListenerPost
 
 def _describe_login(values: BrokerValues, spec: ListenerSpec) -> tuple[str, str]:
     if spec.protocol.sasl:
-        mechanisms = values.listener_value(spec.name, "sasl.enabled.mechanisms")
-        names = mechanisms if isinstance(mechanisms, list) else []
-        logins = [_describe_mechanism(values, spec, name) for name in names]
+        logins = [
+            _describe_mechanism(values, spec, name) for name in _mechanism_names(values, spec)
+        ]
         if spec.protocol.tls and client_auth(values, spec) == "required":
             logins.append("and a client certificate")
         return ", ".join(logins), "User:<name of the login>"
@@ -276,6 +345,11 @@ def _describe_login(values: BrokerValues, spec: ListenerSpec) -> tuple[str, str]
 
 
 def _describe_mechanism(values: BrokerValues, spec: ListenerSpec, name: str) -> str:
+    if name == OAUTHBEARER:
+        if accepts_unsecured_tokens(values, spec):
+            return f"{OAUTHBEARER} (any name: tokens need no signature)"
+        url = values.listener_setting(spec.name, JWKS_URL_SETTING, OAUTHBEARER) or "no keys"
+        return f"{OAUTHBEARER} (tokens signed with keys at {url})"
     if name != PLAIN:
         return name
     try:

@@ -5,10 +5,13 @@ connection is closed.
 """
 
 import asyncio
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.request import HandlerResult, Request, Response
+from penstock.broker.security.sasl_authenticator import SaslServerAuthenticator
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -28,6 +31,30 @@ def handle(context: Context, request: Request, body: SaslAuthenticateRequest) ->
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="this listener has no SASL: set security.protocol in the client",
         )
+    waiting = authenticator.prepare(body.auth_bytes)
+    if waiting is not None:
+        return _step_later(waiting, context, request, authenticator, body)
+    return _step(context, request, authenticator, body)
+
+
+async def _step_later(
+    waiting: Awaitable[None],
+    context: Context,
+    request: Request,
+    authenticator: SaslServerAuthenticator,
+    body: SaslAuthenticateRequest,
+) -> Response:
+    await waiting
+    result = _step(context, request, authenticator, body)
+    return await result if isinstance(result, Coroutine) else result
+
+
+def _step(
+    context: Context,
+    request: Request,
+    authenticator: SaslServerAuthenticator,
+    body: SaslAuthenticateRequest,
+) -> Response | Coroutine[Any, Any, Response]:
     try:
         challenge = authenticator.step(body.auth_bytes)
     except KafkaError as error:

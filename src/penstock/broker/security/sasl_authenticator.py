@@ -6,7 +6,7 @@ must log in again on the same connection before that time is over (KIP-368).
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from penstock.core.clock import Clock
@@ -104,6 +104,11 @@ class SaslServerAuthenticator:
             )
         self._server = new_server()
         self.expects_token = version == 0
+
+    def prepare(self, token: bytes) -> Awaitable[None] | None:
+        """Returns what to wait for before `step`; None if there is nothing."""
+        prepare = None if self._server is None else self._server.prepare
+        return None if prepare is None else prepare(token)
 
     def step(self, token: bytes) -> bytes:
         """Returns the challenge for the client's next token; raises KafkaError if it is refused."""

@@ -11,12 +11,14 @@ from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.request import Session
 from penstock.broker.security.connection_quotas import ConnectionQuotas
 from penstock.broker.security.decoy_credentials import DecoyCredentials
+from penstock.broker.security.jwks_cache import JwksCaches
 from penstock.broker.security.sasl_authenticator import NewServer, SaslServerAuthenticator
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.net.server.connection import Connection
+from penstock.net.server.limits import LogRateLimiter
 from penstock.security.principal import ANONYMOUS, Principal, SslPrincipalMapper
 from penstock.security.sasl.mechanisms import MECHANISMS
 from penstock.security.sasl.server import ServerContext
@@ -41,6 +43,8 @@ class SessionFactory:
         self.failed_logins: Counter[str] = Counter()
         """SASL logins that were refused, by listener."""
         self._decoys = DecoyCredentials(image)
+        self.jwks = JwksCaches(clock)
+        self._log_limiter = LogRateLimiter()
         self._mechanisms = self._create_mechanisms()
         self._mappers = {
             spec.name: SslPrincipalMapper(
@@ -116,7 +120,16 @@ class SessionFactory:
             user_configs=lambda user: self._image.config("users", user),
             new_nonce=lambda: random_text(secrets.randbits(_NONCE_BITS)),
             decoys=self._decoys,
+            now_ms=self._clock.now_ms,
+            keys_of=self.jwks.get,
+            report=lambda reason: self._report(spec, reason),
         )
+
+    def _report(self, spec: ListenerSpec, reason: str) -> None:
+        suppressed = self._log_limiter.allow("refused token", self._clock.monotonic_ms())
+        if suppressed is not None:
+            more = f" ({suppressed} more not logged)" if suppressed else ""
+            logger.warning("listener %s: a token was refused: %s%s", spec.name, reason, more)
 
 
 def _authenticate(connection: Connection, session: Session, user: str) -> None:

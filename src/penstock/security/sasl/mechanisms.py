@@ -2,15 +2,21 @@
 
 from typing import Final
 
+from penstock.security.sasl.oauthbearer import OAUTHBEARER_MECHANISM
 from penstock.security.sasl.plain import PLAIN_MECHANISM
 from penstock.security.sasl.scram import SCRAM_SHA_256_MECHANISM, SCRAM_SHA_512_MECHANISM
 from penstock.security.sasl.server import ServerMechanism
 
 MECHANISMS: Final[dict[str, ServerMechanism]] = {
     mechanism.name: mechanism
-    for mechanism in (PLAIN_MECHANISM, SCRAM_SHA_256_MECHANISM, SCRAM_SHA_512_MECHANISM)
+    for mechanism in (
+        PLAIN_MECHANISM,
+        SCRAM_SHA_256_MECHANISM,
+        SCRAM_SHA_512_MECHANISM,
+        OAUTHBEARER_MECHANISM,
+    )
 }
 """The mechanisms that clients can log in with, by name."""
 
-UNSUPPORTED_MECHANISMS: Final = ("GSSAPI", "OAUTHBEARER")
+UNSUPPORTED_MECHANISMS: Final = ("GSSAPI",)
 """Mechanisms of Kafka that are not in the table."""

@@ -22,6 +22,7 @@ class PlainServer:
 
     mechanism = PLAIN
     expires_ms = None
+    prepare = None
 
     def __init__(self, users: Mapping[str, str]) -> None:
         """`users` are passwords by user name."""

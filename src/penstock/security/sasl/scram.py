@@ -69,6 +69,7 @@ class ScramServer:
     """Checks that the client knows a password, and proves that the server has its credential."""
 
     expires_ms = None
+    prepare = None
 
     def __init__(
         self,

@@ -1,9 +1,12 @@
 """What a SASL mechanism implements on the server's side, and what it is created from (X2)."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from penstock.security.sasl.oauthbearer import KeySource, KeySourceSettings
 
 
 class SaslServer(Protocol):
@@ -28,6 +31,14 @@ class SaslServer(Protocol):
         """When the credentials expire, in milliseconds since the epoch; None if they do not."""
         ...
 
+    @property
+    def prepare(self) -> "Callable[[bytes], Awaitable[None] | None] | None":
+        """Returns, for a message, what to wait for before `step`, such as a fetch of keys.
+
+        None if the mechanism never waits. `step` works without it, but may refuse the message.
+        """
+        ...
+
     def step(self, response: bytes) -> bytes:
         """Returns the challenge to send; raises SASL_AUTHENTICATION_FAILED if it refuses."""
         ...
@@ -43,6 +54,12 @@ class ServerContext(NamedTuple):
     new_nonce: Callable[[], str]
     decoys: "Decoys"
     """The credentials of users that do not exist."""
+    now_ms: Callable[[], int]
+    """Returns the time in milliseconds since the epoch."""
+    keys_of: "Callable[[KeySourceSettings], KeySource]"
+    """Returns the keys of a token issuer, which the broker fetches and keeps."""
+    report: Callable[[str], None]
+    """Writes a reason to the broker's log that the client must not learn, at a limited rate."""
 
 
 class Decoys(Protocol):

@@ -55,7 +55,7 @@ ssl.truststore.password PASSWORD Mb* . null
 ssl.truststore.type STRING Mb* . JKS
     The format of this file: PEM, PKCS12 or JKS.
 sasl.enabled.mechanisms LIST Mb* . GSSAPI
-    The SASL mechanisms of clients; Penstock supports PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
+    The SASL mechanisms of clients; Penstock supports PLAIN, SCRAM and OAUTHBEARER.
 sasl.jaas.config PASSWORD Mb* . null
     The users and passwords, or login options, in JAAS syntax, per listener and mechanism.
 sasl.mechanism.inter.broker.protocol STRING Mb* . GSSAPI
@@ -64,29 +64,29 @@ sasl.mechanism.controller.protocol STRING H-- . GSSAPI
     The SASL mechanism of connections to the KRaft controller.
 sasl.server.max.receive.size INT M-* . 524288
     The maximum size of a message before authentication.
-sasl.server.callback.handler.class CLASS M-- . null
-    A Java class that verifies credentials.
+sasl.server.callback.handler.class CLASS M-* . null
+    The class that verifies credentials; Penstock knows Kafka's own for OAUTHBEARER.
 sasl.client.callback.handler.class CLASS M-- . null
     A Java class that handles SASL callbacks of a client.
-sasl.login.callback.handler.class CLASS M-- . null
-    A Java class that handles the callbacks of a login.
+sasl.login.callback.handler.class CLASS M-* . null
+    The class that obtains credentials; Penstock knows Kafka's own for OAUTHBEARER.
 sasl.login.class CLASS M-- . null
     A Java class that performs the login.
-sasl.login.connect.timeout.ms INT L-- . null
+sasl.login.connect.timeout.ms INT L-* . null
     The timeout of connecting to the token provider.
-sasl.login.read.timeout.ms INT L-- . null
+sasl.login.read.timeout.ms INT L-* . null
     The timeout of reading from the token provider.
-sasl.login.refresh.buffer.seconds SHORT Mb- . 300
+sasl.login.refresh.buffer.seconds SHORT Mb* . 300
     The latest time in seconds before a token expires at which it is refreshed.
-sasl.login.refresh.min.period.seconds SHORT Mb- . 60
+sasl.login.refresh.min.period.seconds SHORT Mb* . 60
     The minimum time in seconds between two refreshes of a token.
-sasl.login.refresh.window.factor DOUBLE Mb- . 0.8
+sasl.login.refresh.window.factor DOUBLE Mb* . 0.8
     The fraction of a token's lifetime after which it is refreshed.
-sasl.login.refresh.window.jitter DOUBLE Mb- . 0.05
+sasl.login.refresh.window.jitter DOUBLE Mb* . 0.05
     The random variation of the refresh time, as a fraction of the lifetime.
-sasl.login.retry.backoff.max.ms LONG L-- . 10000
+sasl.login.retry.backoff.max.ms LONG L-* . 10000
     The longest time before a token request is retried.
-sasl.login.retry.backoff.ms LONG L-- . 100
+sasl.login.retry.backoff.ms LONG L-* . 100
     The first time before a token request is retried.
 sasl.kerberos.kinit.cmd STRING Mb- . /usr/bin/kinit
     The kinit command of Kerberos.
@@ -122,23 +122,23 @@ sasl.oauthbearer.assertion.private.key.passphrase PASSWORD M-- . null
     The password of this file.
 sasl.oauthbearer.assertion.template.file STRING M-- . null
     A file with additional claims of an assertion.
-sasl.oauthbearer.client.credentials.client.id STRING M-- . null
+sasl.oauthbearer.client.credentials.client.id STRING M-* . null
     The client id of token requests.
-sasl.oauthbearer.client.credentials.client.secret PASSWORD M-- . null
+sasl.oauthbearer.client.credentials.client.secret PASSWORD M-* . null
     The client secret of token requests.
-sasl.oauthbearer.clock.skew.seconds INT L-- . 30
+sasl.oauthbearer.clock.skew.seconds INT L-* . 30
     The maximum difference in seconds between the clocks of broker and issuer.
-sasl.oauthbearer.expected.audience LIST H-- .
+sasl.oauthbearer.expected.audience LIST H-* .
     The audiences, one of which a token must have.
-sasl.oauthbearer.expected.issuer STRING H-- . null
+sasl.oauthbearer.expected.issuer STRING H-* . null
     The issuer that a token must have.
-sasl.oauthbearer.jwks.endpoint.refresh.ms LONG L-- . 3600000
+sasl.oauthbearer.jwks.endpoint.refresh.ms LONG L-* . 3600000
     The interval at which the issuer's keys are fetched.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG L-- . 10000
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG L-* . 10000
     The longest time before fetching the keys is retried.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG L-- . 100
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG L-* . 100
     The first time before fetching the keys is retried.
-sasl.oauthbearer.jwks.endpoint.url STRING M-- . null
+sasl.oauthbearer.jwks.endpoint.url STRING M-* . null
     The URL of the issuer's keys.
 sasl.oauthbearer.jwt.retriever.class CLASS M-- . \
 org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
@@ -146,13 +146,13 @@ org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
 sasl.oauthbearer.jwt.validator.class CLASS M-- . \
 org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
     A Java class that validates tokens.
-sasl.oauthbearer.scope STRING M-- . null
+sasl.oauthbearer.scope STRING M-* . null
     The scope of token requests.
-sasl.oauthbearer.scope.claim.name STRING L-- . scope
+sasl.oauthbearer.scope.claim.name STRING L-* . scope
     The name of the scope claim.
-sasl.oauthbearer.sub.claim.name STRING L-- . sub
+sasl.oauthbearer.sub.claim.name STRING L-* . sub
     The name of the subject claim.
-sasl.oauthbearer.token.endpoint.url STRING M-- . null
+sasl.oauthbearer.token.endpoint.url STRING M-* . null
     The URL of the token endpoint.
 delegation.token.secret.key PASSWORD M-- . null
     The secret that signs delegation tokens; without it they are disabled.
