@@ -10,6 +10,7 @@ from penstock.client.settings import CommonOptions, items
 from penstock.core.errors import KafkaError, nested_text
 from penstock.net.client.sasl import mechanisms
 from penstock.net.client.sasl.client import SaslClient, SaslSettings
+from penstock.net.client.sasl.token_sources import OAuthSettings
 from penstock.net.tls.key_stores import read_store
 from penstock.net.tls.settings import (
     TlsSettings,
@@ -58,7 +59,28 @@ def login_factory(settings: CommonOptions) -> Callable[[str], SaslClient] | None
             settings["sasl_jaas_config"],
             settings["sasl_plain_username"],
             settings["sasl_plain_password"],
+            oauth=_oauth_settings(settings),
         )
+    )
+
+
+def _oauth_settings(settings: CommonOptions) -> OAuthSettings:
+    return OAuthSettings(
+        settings["sasl_oauthbearer_token_endpoint_url"],
+        settings["sasl_oauthbearer_client_credentials_client_id"],
+        settings["sasl_oauthbearer_client_credentials_client_secret"],
+        settings["sasl_oauthbearer_scope"],
+        settings["sasl_oauthbearer_header_urlencode"],
+        settings["sasl_oauthbearer_sub_claim_name"],
+        settings["sasl_login_connect_timeout_ms"],
+        settings["sasl_login_read_timeout_ms"],
+        settings["sasl_login_retry_backoff_ms"],
+        settings["sasl_login_retry_backoff_max_ms"],
+        float(settings["sasl_login_refresh_window_factor"]),
+        float(settings["sasl_login_refresh_window_jitter"]),
+        settings["sasl_login_refresh_min_period_seconds"],
+        settings["sasl_login_refresh_buffer_seconds"],
+        settings["sasl_oauth_token_provider"],
     )
 
 

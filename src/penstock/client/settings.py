@@ -7,34 +7,24 @@ and code reads it as `settings["linger_ms"]`.
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Final, TypedDict, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_type_hints
 
 from penstock.client.errors import ConfigError
+from penstock.client.oauth_settings import OAuthOptions
+from penstock.client.setting import Setting as Setting
 
 Options = TypeVar("Options", bound=Mapping[str, object])
 
 _REQUIRED: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The default, documentation and allowed values of a setting."""
-
-    default: object
-    doc: str
-    at_least: int | None = None
-    at_most: int | None = None
-    one_of: tuple[str, ...] = ()
-
-
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAX_INT = 2**31 - 1
 
 
-class CommonOptions(TypedDict, total=False):
+class CommonOptions(OAuthOptions, total=False):
     """The settings of every client."""
 
     bootstrap_servers: Annotated[
@@ -101,7 +91,9 @@ class CommonOptions(TypedDict, total=False):
     security_protocol: Annotated[
         str, Setting("PLAINTEXT", "Whether to use TLS (SSL) and a login (SASL).", one_of=_PROTOCOLS)
     ]
-    sasl_mechanism: Annotated[str, Setting("GSSAPI", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")]
+    sasl_mechanism: Annotated[
+        str, Setting("GSSAPI", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.")
+    ]
     sasl_jaas_config: Annotated[
         str | None, Setting(None, "Login in the format of Kafka's property files.")
     ]
@@ -373,6 +365,8 @@ def _parse(name: str, value: object, base: Any, spec: Setting) -> object:
     elif types == (str,) or types == (str, type(None)):
         if not isinstance(value, str):
             raise ConfigError(f"`{name}`={value!r}: it must be text")
+    elif float in types:
+        value = _float(name, value)
     elif isinstance(value, bytes | Mapping) or not isinstance(value, int | str | Sequence):
         raise ConfigError(f"`{name}`={value!r} is not valid: {spec.doc}")
     if spec.one_of:
@@ -391,6 +385,16 @@ def _bool(name: str, value: object) -> bool:
     if text not in ("true", "false"):
         raise ConfigError(f"`{name}`={value!r}: it must be true or false")
     return text == "true"
+
+
+def _float(name: str, value: object) -> float:
+    try:
+        number = float(value) if isinstance(value, str | int | float) else -1.0
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ConfigError(f"`{name}`={value!r}: it must be a number from 0 to 1")
+    return number
 
 
 def _int(name: str, value: object, spec: Setting) -> int:

@@ -14,9 +14,11 @@ from penstock.broker.config.listeners import ListenerSpec
 from penstock.core.errors import KafkaError
 from penstock.net.client.sasl.client import SaslClient, SaslSettings
 from penstock.net.client.sasl.mechanisms import MECHANISMS, login_factory
+from penstock.net.client.sasl.token_sources import OAuthSettings
 from penstock.net.client.settings import ConnectionSettings
 from penstock.net.tls.settings import load_key, load_trusted, new_client_context
 from penstock.security.jaas import PLAIN_LOGIN_MODULE, SCRAM_LOGIN_MODULE, login_module
+from penstock.security.sasl.oauthbearer import OAUTHBEARER
 from penstock.security.sasl.plain import PLAIN
 
 _MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
@@ -88,8 +90,33 @@ def _login(config: BrokerConfig, spec: ListenerSpec) -> Callable[[str], SaslClie
             f"{mechanism} is not in sasl.enabled.mechanisms of listener {spec.name}",
             f"add it there, or set it to one of {', '.join(enabled)}",
         )
+    if mechanism == OAUTHBEARER:
+        return login_factory(_token_settings(config, spec))
     user, password = _credentials(config, spec, mechanism)
     return login_factory(SaslSettings(mechanism, username=user, password=password))
+
+
+def _token_settings(config: BrokerConfig, spec: ListenerSpec) -> SaslSettings:
+    def text(name: str) -> str | None:
+        return config.listener_setting(spec.name, name, OAUTHBEARER)
+
+    defaults = OAuthSettings()
+    oauth = OAuthSettings(
+        text("sasl.oauthbearer.token.endpoint.url"),
+        text("sasl.oauthbearer.client.credentials.client.id"),
+        text("sasl.oauthbearer.client.credentials.client.secret"),
+        text("sasl.oauthbearer.scope"),
+        subject_claim=text("sasl.oauthbearer.sub.claim.name") or defaults.subject_claim,
+        connect_timeout_ms=int(text("sasl.login.connect.timeout.ms") or 10_000),
+        read_timeout_ms=int(text("sasl.login.read.timeout.ms") or 10_000),
+        retry_backoff_ms=int(text("sasl.login.retry.backoff.ms") or 100),
+        retry_backoff_max_ms=int(text("sasl.login.retry.backoff.max.ms") or 10_000),
+        refresh_window_factor=float(text("sasl.login.refresh.window.factor") or 0.8),
+        refresh_window_jitter=float(text("sasl.login.refresh.window.jitter") or 0.05),
+        refresh_min_period_s=int(text("sasl.login.refresh.min.period.seconds") or 60),
+        refresh_buffer_s=int(text("sasl.login.refresh.buffer.seconds") or 300),
+    )
+    return SaslSettings(OAUTHBEARER, jaas_config=text("sasl.jaas.config"), oauth=oauth)
 
 
 def _credentials(config: BrokerConfig, spec: ListenerSpec, mechanism: str) -> tuple[str, str]:

@@ -32,6 +32,15 @@ _FIRST_VERSION: Final = 4
 """The version of the first ApiVersions request; older brokers respond in version 0."""
 
 
+_PASSWORD_REMEDY: Final = (
+    "check the user name and the password, and that the broker knows this user"
+)
+_REMEDIES: Final = {
+    "OAUTHBEARER": "the broker's log says why; check the issuer, the audience and the expiry of "
+    "the token, and that the broker has the issuer's keys"
+}
+
+
 class State(Enum):
     VERSIONS = auto()
     HANDSHAKE = auto()
@@ -229,7 +238,7 @@ class ClientConnection:
                 f"the login of user {self._login.user} at broker {self._address} with "
                 f"{self._login.mechanism} failed{detail}",
                 error_code_of(message.error_code, ErrorCode.SASL_AUTHENTICATION_FAILED),
-                remedy="check the user name and the password, and that the broker knows this user",
+                remedy=_REMEDIES.get(self._login.mechanism, _PASSWORD_REMEDY),
             )
         self.session_lifetime_ms = message.session_lifetime_ms
         token = self._login.evaluate_challenge(message.auth_bytes)

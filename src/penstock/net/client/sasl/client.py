@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from penstock.net.client.sasl.token_sources import OAuthSettings
 
 
 class SaslClient(Protocol):
@@ -45,6 +48,7 @@ class SaslSettings:
     jaas_config: str | None = None
     username: str | None = None
     password: str | None = None
+    oauth: "OAuthSettings | None" = None
 
 
 class ClientMechanism(NamedTuple):

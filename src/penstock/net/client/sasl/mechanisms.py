@@ -5,11 +5,13 @@ from typing import Final
 
 from penstock.net.client.errors import ConfigError
 from penstock.net.client.sasl.client import ClientMechanism, SaslClient, SaslSettings
+from penstock.net.client.sasl.oauthbearer import OAUTHBEARER_MECHANISM
 from penstock.net.client.sasl.plain import PLAIN_MECHANISM
 from penstock.net.client.sasl.scram import SCRAM_MECHANISMS
 
 MECHANISMS: Final[dict[str, ClientMechanism]] = {
-    mechanism.name: mechanism for mechanism in (PLAIN_MECHANISM, *SCRAM_MECHANISMS)
+    mechanism.name: mechanism
+    for mechanism in (PLAIN_MECHANISM, *SCRAM_MECHANISMS, OAUTHBEARER_MECHANISM)
 }
 
 
