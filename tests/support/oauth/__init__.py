@@ -1,0 +1,1 @@
+"""An identity provider on the loopback interface."""
