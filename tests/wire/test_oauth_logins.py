@@ -82,14 +82,13 @@ def test_clients_log_in_with_tokens(setup: Setup, tmp_path: Path) -> None:
 
 
 def test_confluent_logs_in_with_a_callback(setup: Setup) -> None:
-    admin = AdminClient(
-        {
-            "bootstrap.servers": setup.address,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "oauth_cb": lambda config: (setup.provider.token(), time.time() + 3600),
-        }
-    )
+    settings: dict[str, Any] = {
+        "bootstrap.servers": setup.address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda config: (setup.provider.token(), time.time() + 3600),
+    }
+    admin = AdminClient(settings)
     assert admin.list_topics(timeout=10).brokers
 
 

@@ -66,10 +66,14 @@ class Claims:
 
     def texts(self, name: str) -> list[str]:
         """Returns a claim that is a text or a list of texts; empty if it is missing."""
-        value = self.get(name, str | list[str], "a text or a list of texts")  # type: ignore[arg-type]
-        if value is None:
-            return []
-        return [value] if isinstance(value, str) else value
+        value = self.get(name, object, "valid JSON")
+        values = [value] if isinstance(value, str) else value or []
+        if not isinstance(values, list):
+            raise InvalidTokenError(f"the claim {name!r} is not a text or a list of texts")
+        texts = [text for text in values if isinstance(text, str)]
+        if len(texts) < len(values):
+            raise InvalidTokenError(f"the claim {name!r} is not a list of texts")
+        return texts
 
 
 def parse_jwt(token: str) -> Jwt:

@@ -19,7 +19,7 @@ _MAX_KEYS: Final = 200
 _MIN_RSA_BITS: Final = 2048
 _MAX_RSA_BITS: Final = 8192
 """Checking a signature with a longer key would occupy the event loop."""
-_MAX_TRIED_KEYS: Final = 4
+_MAX_TRIED_KEYS: Final = 2
 """How many keys are tried for a token that names none."""
 
 _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
@@ -115,6 +115,7 @@ def _parse_key(member: object) -> PublicKey | None:
     if "key_ops" in member and "verify" not in (member["key_ops"] or ()):
         return None
     algorithms = load_algorithms()
+    names: tuple[str, ...]
     match member.get("kty"):
         case "RSA":
             algorithm, names, kind = "RS256", ("kty", "n", "e"), "RSA"

@@ -63,6 +63,9 @@ def new_servers(image: ClusterImage) -> Callable[[], SaslServer]:
         user_configs=lambda user: image.config("users", user),
         new_nonce=lambda: NONCE,
         decoys=DecoyCredentials(image),
+        now_ms=lambda: 0,
+        keys_of=lambda settings: pytest.fail("SCRAM needs no keys"),
+        report=lambda reason: None,
     )
     return SCRAM_SHA_256_MECHANISM.create(context)
 

@@ -137,7 +137,7 @@ def _from_provider(settings: OAuthSettings, extensions: Mapping[str, str]) -> Ac
     token = getattr(provider, "token", provider)
     try:
         value = token()
-        more = getattr(provider, "extensions", dict)()
+        more: Mapping[str, str] = getattr(provider, "extensions", dict)()
     except Exception as error:
         raise DisconnectError(
             f"{origin} failed: {type(error).__name__}: {error}", remedy="correct this function"
