@@ -9,6 +9,7 @@ from penstock.broker.config.security_posture import (
     describe_security,
     is_public,
 )
+from penstock.security.sasl.oauthbearer import UNSECURED_VALIDATOR_CLASS
 from tests.support.broker.logins import PLAIN_JAAS
 
 PUBLIC = "PLAINTEXT://0.0.0.0:9092"
@@ -24,6 +25,27 @@ def config(**settings: str) -> BrokerConfig:
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
+        (
+            {
+                "listeners": "SASL_SSL://0.0.0.0:9093",
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": (
+                    UNSECURED_VALIDATOR_CLASS
+                ),
+                **KEYS,
+            },
+            "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class: "
+            "SASL_SSL://0.0.0.0:9093 accepts tokens without a signature",
+        ),
+        (
+            {
+                "listeners": "SASL_SSL://0.0.0.0:9093",
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": "http://issuer.test/jwks",
+                **KEYS,
+            },
+            "sasl.oauthbearer.jwks.endpoint.url: http://issuer.test/jwks is not encrypted",
+        ),
         ({"super.users": "User:admin"}, "super.users: has no effect without an authorizer"),
         (
             {"allow.everyone.if.no.acl.found": "false"},
