@@ -1,8 +1,10 @@
 """Settings for every test: hypothesis is deterministic here; a failing example is printed."""
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +29,22 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # process below inherits that: those that tests interrupt would never receive the signal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps the garbage collector from visiting the test items, which all live until the end.
+
+    There are more than a million objects: they would be visited again and again while they are
+    created, and in every full collection during the tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
 
 _SPARK_AND_DATABASES = ("tests/spark/", "tests/unit/spark/", "tests/unit/client/external_offsets/")
 
