@@ -1,6 +1,7 @@
 """Fixtures of tests over the wire: a broker per module, and a connection to it."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +16,15 @@ def settings() -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="module")
-def broker(
-    tmp_path_factory: pytest.TempPathFactory, settings: Mapping[str, str]
-) -> Iterator[RunningBroker]:
+def broker_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the broker; a module may override it."""
+    return tmp_path_factory.mktemp("broker")
+
+
+@pytest.fixture(scope="module")
+def broker(broker_directory: Path, settings: Mapping[str, str]) -> Iterator[RunningBroker]:
     """A broker for all tests of the module, which must not log an unexpected exception."""
-    with watching(), running_broker(tmp_path_factory.mktemp("broker"), settings) as running:
+    with watching(), running_broker(broker_directory, settings) as running:
         yield running
 
 

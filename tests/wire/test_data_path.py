@@ -30,9 +30,9 @@ def produce(client: WireClient, topic: str, *values: bytes) -> int:
     return offset
 
 
-def test_produced_records_are_fetched(tmp_path: Path) -> None:
+def test_produced_records_are_fetched(disk_directory: Path) -> None:
     """M2, P2, C1."""
-    with running_broker(tmp_path) as broker, broker.connect() as client:
+    with running_broker(disk_directory) as broker, broker.connect() as client:
         create(client, "t")
         assert produce(client, "t", b"a", b"b") == 0
         assert produce(client, "t", b"c") == 2

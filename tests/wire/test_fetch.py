@@ -1,5 +1,6 @@
 """Fetch: limits, offsets, epochs, topic ids, fairness (C1, C2, P7, R4)."""
 
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -26,6 +27,11 @@ from tests.support.protocol.requests import (
 
 VERSIONS = range(4, 19)
 SOME_VERSIONS = [4, 11, 12, 13, 18]
+
+
+@pytest.fixture(scope="module")
+def broker_directory(disk_directory: Path) -> Path:
+    return disk_directory
 
 
 def create_filled_topic(

@@ -48,9 +48,9 @@ def secured(request: pytest.FixtureRequest, tls: Secured) -> Secured:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> OsFile:
+def file(disk_directory: Path) -> OsFile:
     content = b"".join(hashlib.sha256(b"%d" % n).digest() for n in range(SIZE // 32))
-    path = tmp_path / "00000000000000000000.log"
+    path = disk_directory / "00000000000000000000.log"
     path.write_bytes(content)
     return OsDisk().open(str(path))
 

@@ -25,8 +25,8 @@ class Range(NamedTuple):
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "data"
+def path(disk_directory: Path) -> Path:
+    path = disk_directory / "data"
     path.write_bytes(bytes(range(256)) * 4096)
     return path
 
