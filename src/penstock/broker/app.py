@@ -43,7 +43,10 @@ from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.health import BrokerState
 from penstock.broker.pacer import Pacer
 from penstock.broker.replica.log_dir_probe import LogDirProbe, hanging_error
-from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
+from penstock.broker.supervisor.missing_brokers import (
+    require_no_other_logs,
+    warn_of_missing_brokers,
+)
 from penstock.broker.workers import Workers
 from penstock.cluster.factory import open_store
 from penstock.cluster.store import MetadataStore, Snapshot
@@ -386,6 +389,8 @@ class App:
         topics = {
             record.topic: record for record in snapshot.records if isinstance(record, TopicRecord)
         }
+        if not topics and not store_config(self._config).is_shared:
+            require_no_other_logs(self._config)
         self._logs.open(node_id=self._broker_id, cluster_id=self._image.cluster_id)
         strays = self._logs.load(
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,

@@ -30,22 +30,26 @@ KEEP_EVERYTHING: Final[Mapping[str, str]] = {"cleanup.policy": ""}
 
 
 class RecoveredLog(NamedTuple):
-    """A partition that has a log on this broker."""
+    """The log of a replica."""
 
     topic_id: TopicId | None = None
     """The id in the log's directory, if there is one."""
     leader_epoch: int = 0
     """The latest epoch in the log."""
+    end_offset: int = 0
+
+
+RecoveredReplicas = Mapping[int, RecoveredLog]
+"""The logs of a partition, by broker."""
 
 
 def recover_topics(
     image: ClusterImage,
-    logs: Mapping[TopicPartition, RecoveredLog],
-    broker_id: int,
+    logs: Mapping[TopicPartition, RecoveredReplicas],
     new_topic_id: Callable[[], TopicId],
     internal_configs: Mapping[str, Mapping[str, str]],
 ) -> list[Change]:
-    """Returns the changes that register the topics of these logs, with this broker as only replica.
+    """Returns the changes that register the topics of these logs, with their brokers as replicas.
 
     Topics keep their ids. Those that the store contains and the log of a KRaft controller are
     ignored. Missing partitions below the highest are created. Partitions start in the epoch after
@@ -53,17 +57,21 @@ def recover_topics(
     `internal_configs` get these settings; others have those that are stored, and keep everything
     unless `cleanup.policy` is among them.
 
+    The ISR of a partition is not known, so that only one replica is in sync at first: the one that
+    has everything that was committed. The others follow it, and truncate what it does not have.
+
     Raises INCONSISTENT_TOPIC_ID or INVALID_PARTITIONS for directories that cannot be right.
     """
     ids = set(image.topic_names)
-    topics: dict[str, dict[int, TopicId | None]] = {}
-    for key, log in sorted(logs.items(), key=lambda entry: entry[0]):
-        topics.setdefault(key.topic, {})[key.partition] = log.topic_id
+    topics: dict[str, dict[int, RecoveredReplicas]] = {}
+    for key, replicas in sorted(logs.items(), key=lambda entry: entry[0]):
+        topics.setdefault(key.topic, {})[key.partition] = replicas
     changes: list[Change] = []
     for topic, partitions in topics.items():
         if topic in image.topics or topic == CLUSTER_METADATA_TOPIC:
             continue
-        topic_id = _topic_id(topic, partitions.values()) or generate_topic_id(new_topic_id, ids)
+        logged_ids = [log.topic_id for logs in partitions.values() for log in logs.values()]
+        topic_id = _topic_id(topic, logged_ids) or generate_topic_id(new_topic_id, ids)
         if topic_id in ids:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -79,18 +87,28 @@ def recover_topics(
                 f"partitions, but only {len(partitions)} have directories",
                 remedy="move it out of log.dirs",
             )
-        replicas = (broker_id,)
-        assignments = dict.fromkeys(range(count), Assignment(replicas))
+        first = next(iter(partitions.values()))
+        assignments = {
+            number: Assignment(_replicas(number, partitions.get(number, first)))
+            for number in range(count)
+        }
         changes.append(Put(TopicRecord(topic, topic_id, assignments)))
         configs = internal_configs.get(topic) or {
             **KEEP_EVERYTHING,
             **image.config("topics", topic),
         }
         changes.append(Put(ConfigRecord((("topics", topic),), configs)))
-        for number in range(count):
-            state = new_partition(topic, number, replicas, replicas, image.controller_epoch)
-            if state.key in logs:
-                state = replace(state, leader_epoch=max(logs[state.key].leader_epoch, 0) + 1)
+        for number, assignment in assignments.items():
+            replicas, controller_epoch = assignment.replicas, image.controller_epoch
+            found = partitions.get(number)
+            if found is None:
+                state = new_partition(topic, number, replicas, replicas, controller_epoch)
+            else:
+                epoch = max(log.leader_epoch for log in found.values())
+                state = replace(
+                    new_partition(topic, number, replicas, replicas[:1], controller_epoch),
+                    leader_epoch=max(epoch, 0) + 1,
+                )
             changes.append(Put(state))
     return changes
 
@@ -105,6 +123,24 @@ def recover_producer_ids(
     if image.producer_ids is not None or last_producer_id < 0:
         return []
     return [Put(ProducerIdsRecord(broker_id, 0, last_producer_id))]
+
+
+def _replicas(number: int, logs: RecoveredReplicas) -> tuple[int, ...]:
+    """Returns the brokers of a partition, first the one that has everything that was committed.
+
+    That is the one with the latest epoch in its log, and of those the one with the most records: a
+    leader has all records that were committed in earlier epochs, and a record is committed only if
+    the leader of its epoch has it. Of equal logs, each partition of a topic chooses another broker,
+    so that the leaders are spread.
+    """
+    latest = max((log.leader_epoch, log.end_offset) for log in logs.values())
+    complete = sorted(
+        broker_id for broker_id, log in logs.items() if (log.leader_epoch, log.end_offset) == latest
+    )
+    leader = complete[number % len(complete)]
+    others = sorted(logs.keys() - {leader})
+    shift = number % len(others) if others else 0
+    return (leader, *others[shift:], *others[:shift])
 
 
 def _topic_id(topic: str, logged_ids: Iterable[TopicId | None]) -> TopicId | None:

@@ -177,11 +177,11 @@ def test_log_directories_become_topics() -> None:
     """S1: ids stay, gaps are filled, epochs rise above those in the logs."""
     image = image_of(4)
     logs = {
-        TopicPartition("t", 2): RecoveredLog(T_ID, 6),
-        TopicPartition("t", 0): RecoveredLog(),
-        TopicPartition("u", 0): RecoveredLog(),
+        TopicPartition("t", 2): {4: RecoveredLog(T_ID, 6)},
+        TopicPartition("t", 0): {4: RecoveredLog()},
+        TopicPartition("u", 0): {4: RecoveredLog()},
     }
-    changes = recover_topics(image, logs, 4, ids(), {})
+    changes = recover_topics(image, logs, ids(), {})
     check_committable(changes)
     image.apply(changes)
     assert image.topics["t"].topic_id == T_ID
@@ -194,14 +194,41 @@ def test_log_directories_become_topics() -> None:
     assert [r.partition_epoch for r in image.partitions_of("t")] == [0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("logs", "replicas"),
+    [
+        pytest.param([(2, 90), (3, 80), (2, 99)], (1, 2, 0), id="the latest epoch"),
+        pytest.param([(3, 80), (3, 81), (2, 99)], (1, 2, 0), id="then the longest log"),
+        pytest.param([(3, 80), (3, 80), (3, 80)], (1, 2, 0), id="equal logs share the leaders"),
+        pytest.param([(3, 80), (2, 80), (3, 80)], (2, 1, 0), id="only complete logs lead"),
+    ],
+)
+def test_the_replica_with_everything_that_was_committed_leads_a_recovered_partition(
+    logs: list[tuple[int, int]], replicas: tuple[int, ...]
+) -> None:
+    """R4: the ISR is not known, so that no other replica is in sync at first."""
+    image = image_of(0, 1, 2)
+    found = {broker: RecoveredLog(T_ID, *log) for broker, log in enumerate(logs)}
+    changes = recover_topics(image, {TopicPartition("t", 1): found}, ids(), {})
+    check_committable(changes)
+    image.apply(changes)
+    assert image.topics["t"].assignments[1].replicas == replicas
+    partition = state(image, "t", 1)
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (
+        replicas[0],
+        replicas[:1],
+        4,
+    )
+
+
 def test_recovered_topics_keep_everything_until_their_settings_are_known() -> None:
     image = image_of(0)
     logs = {
-        TopicPartition("t", 0): RecoveredLog(),
-        TopicPartition("__consumer_offsets", 3): RecoveredLog(),
+        TopicPartition("t", 0): {0: RecoveredLog()},
+        TopicPartition("__consumer_offsets", 3): {0: RecoveredLog()},
     }
     internal = {"__consumer_offsets": {"cleanup.policy": "compact"}}
-    image.apply(recover_topics(image, logs, 0, ids(), internal))
+    image.apply(recover_topics(image, logs, ids(), internal))
     assert image.config("topics", "t") == {"cleanup.policy": ""}
     assert image.config("topics", "__consumer_offsets") == {"cleanup.policy": "compact"}
 
@@ -214,8 +241,8 @@ def test_recovered_topics_have_the_settings_that_were_stored_before() -> None:
             Put(ConfigRecord((("topics", "u"),), {"segment.ms": "9"})),
         ]
     )
-    logs = {TopicPartition(topic, 0): RecoveredLog() for topic in ("t", "u")}
-    image.apply(recover_topics(image, logs, 0, ids(), {}))
+    logs = {TopicPartition(topic, 0): {0: RecoveredLog()} for topic in ("t", "u")}
+    image.apply(recover_topics(image, logs, ids(), {}))
     assert image.config("topics", "t") == {"cleanup.policy": "compact", "segment.ms": "9"}
     assert image.config("topics", "u") == {"cleanup.policy": "", "segment.ms": "9"}
 
@@ -234,23 +261,24 @@ def test_what_the_store_knows_is_left_alone() -> None:
     image = image_of(0)
     add_topic(image, "t", (0,))
     names = (TopicPartition("t", 5), TopicPartition("__cluster_metadata", 0))
-    assert recover_topics(image, dict.fromkeys(names, RecoveredLog()), 0, ids(), {}) == []
+    assert recover_topics(image, {key: {0: RecoveredLog()} for key in names}, ids(), {}) == []
 
 
 def test_log_directories_that_contradict_each_other() -> None:
     image = image_of(0)
     add_topic(image, "old", (0,), topic_id=T_ID)
     two = {
-        TopicPartition("t", 0): RecoveredLog(UUID(int=888)),
-        TopicPartition("t", 1): RecoveredLog(UUID(int=999)),
+        TopicPartition("t", 0): {0: RecoveredLog(UUID(int=888))},
+        TopicPartition("t", 1): {0: RecoveredLog(UUID(int=999))},
     }
-    for logs in (two, {TopicPartition("t", 0): RecoveredLog(T_ID)}):
+    for logs in (two, {TopicPartition("t", 0): {0: RecoveredLog(T_ID)}}):
         with pytest.raises(KafkaError) as caught:
-            recover_topics(image, logs, 0, ids(), {})
+            recover_topics(image, logs, ids(), {})
         assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 def test_a_log_directory_with_an_absurd_partition_number() -> None:
+    logs = {TopicPartition("t", 2**31 - 1): {0: RecoveredLog()}}
     with pytest.raises(KafkaError, match="t-2147483647") as caught:
-        recover_topics(image_of(0), {TopicPartition("t", 2**31 - 1): RecoveredLog()}, 0, ids(), {})
+        recover_topics(image_of(0), logs, ids(), {})
     assert caught.value.code == ErrorCode.INVALID_PARTITIONS

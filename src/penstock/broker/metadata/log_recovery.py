@@ -19,7 +19,12 @@ from penstock.broker.kraft.takeover import check_takeover, mark_takeover
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
-from penstock.controller.topic_recovery import RecoveredLog, recover_producer_ids, recover_topics
+from penstock.controller.topic_recovery import (
+    RecoveredLog,
+    RecoveredReplicas,
+    recover_producer_ids,
+    recover_topics,
+)
 from penstock.coordinator.txn.records import TransactionRecord, decode_record
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import TRANSACTION_STATE_TOPIC
@@ -32,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 
 class MetadataRecovery(NamedTuple):
-    """What is known about the logs of this broker."""
+    """What is known about the logs of this broker, or of several brokers that are not started."""
 
-    logs: Mapping[TopicPartition, RecoveredLog]
+    logs: Mapping[TopicPartition, RecoveredReplicas]
     kraft: KraftImage | None
     """The metadata of the Kafka node in KRaft mode that had the log directories."""
     internal_configs: Mapping[str, Mapping[str, str]]
@@ -58,7 +63,7 @@ class MetadataRecovery(NamedTuple):
         logs = {key: log for key, log in self.logs.items() if key.topic in topics}
         return [
             *changes,
-            *recover_topics(image, logs, broker_id, uuid.uuid4, self.internal_configs),
+            *recover_topics(image, logs, uuid.uuid4, self.internal_configs),
             *recover_producer_ids(image, broker_id, self.last_producer_id),
         ]
 
@@ -90,14 +95,19 @@ async def recover_metadata(
 ) -> MetadataRecovery:
     """Reads what the log directories say. Raises KafkaStorageError if Kafka's part is damaged."""
     kraft = await workers.run(workers.store, lambda: read_kraft_image(config))
-    last_producer_id = await _last_producer_id(logs, workers)
+    last_producer_id = await find_last_producer_id(logs, workers)
+    broker_id = config.int("node.id")
     return MetadataRecovery(
-        {log.partition: RecoveredLog(log.topic_id, log.epochs.latest_epoch or 0) for log in logs},
+        {log.partition: {broker_id: recovered_log(log)} for log in logs},
         kraft,
         internal_topic_configs(config),
         max(last_producer_id, -1 if kraft is None else kraft.last_producer_id),
         confirmed_topics(image),
     )
+
+
+def recovered_log(log: Log) -> RecoveredLog:
+    return RecoveredLog(log.topic_id, log.epochs.latest_epoch or 0, log.log_end_offset)
 
 
 def confirmed_topics(image: ClusterImage) -> frozenset[str]:
@@ -150,7 +160,7 @@ def read_kraft_image(config: BrokerConfig) -> KraftImage | None:
     return image
 
 
-async def _last_producer_id(logs: Sequence[Log], workers: Workers) -> int:
+async def find_last_producer_id(logs: Sequence[Log], workers: Workers) -> int:
     """Returns the highest producer id that a partition or a transactional id has; -1 for none."""
     last = -1
     for log in logs:

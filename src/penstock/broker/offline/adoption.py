@@ -29,6 +29,7 @@ from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, Put
 from penstock.controller.topic_recovery import RecoveredLog
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
+from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import load_partition_metadata
 from penstock.storage.disk import OsDisk
 
@@ -52,7 +53,7 @@ class SurveyedTopic(NamedTuple):
     partitions: int
     """In the cluster, including those without a log here."""
     logs: int
-    """The partitions that have a log in these directories."""
+    """The logs that these directories have of its partitions."""
     size: int
     """The bytes of their records."""
     source: SettingsSource
@@ -67,8 +68,10 @@ class Survey(NamedTuple):
     """Whether the metadata store has topics, so that nothing is adopted."""
     acls: int
     users_and_quotas: int
+    first_node: int
+    """The id of the first broker."""
     other_nodes: dict[int, int]
-    """Brokers of the same supervisor whose logs are not adopted, with their number of logs."""
+    """Further brokers of the same supervisor that have logs, with their number of logs."""
 
 
 TopicSettings = Mapping[str, Mapping[str, str]]
@@ -80,12 +83,12 @@ def survey(config: BrokerConfig, nodes: Sequence[NodeContent], settings: TopicSe
     Raises a KafkaError if the directories cannot be adopted, or if the settings are not valid or
     those of topics whose settings are known.
     """
-    node = nodes[0]
     image = _stored_image(config)
-    logs = {
-        key: RecoveredLog(_topic_id(log_dir.directory_of(key)))
-        for key, log_dir in node.partitions.items()
-    }
+    logs: dict[TopicPartition, dict[int, RecoveredLog]] = {}
+    for node in nodes:
+        for key, log_dir in node.partitions.items():
+            log = RecoveredLog(_topic_id(log_dir.directory_of(key)))
+            logs.setdefault(key, {})[node.node_id] = log
     check_kafka_metadata(config, is_new_store=not image.cluster_id)
     is_known = bool(image.topics)
     recovery: MetadataRecovery | None = None
@@ -98,13 +101,13 @@ def survey(config: BrokerConfig, nodes: Sequence[NodeContent], settings: TopicSe
             -1,
             confirmed_topics(image),
         )
-        image.apply(recovery.changes(image, node.node_id))
-    sizes = _sizes(node)
+        image.apply(recovery.changes(image, nodes[0].node_id))
+    sizes = _sizes(nodes)
     topics = [
         SurveyedTopic(
             topic,
             len(image.topics[topic].assignments) if topic in image.topics else 0,
-            sum(key.topic == topic for key in logs),
+            sum(len(replicas) for key, replicas in logs.items() if key.topic == topic),
             sizes.get(topic, 0),
             _source(topic, image, recovery),
             image.config("topics", topic),
@@ -117,7 +120,8 @@ def survey(config: BrokerConfig, nodes: Sequence[NodeContent], settings: TopicSe
         is_known,
         sum(len(acl.entries) for acl in image.acls.values()),
         sum(key.entity[0][0] in ("users", "clients", "ips") for key in image.configs),
-        {other.node_id: len(other.partitions) for other in nodes[1:] if not is_known},
+        nodes[0].node_id,
+        {other.node_id: len(other.partitions) for other in nodes[1:] if other.partitions},
     )
 
 
@@ -204,10 +208,11 @@ def _topic_id(directory: Path) -> uuid.UUID | None:
     return None if metadata is None else metadata.topic_id
 
 
-def _sizes(node: NodeContent) -> dict[str, int]:
-    """Returns the bytes of records of each topic."""
+def _sizes(nodes: Sequence[NodeContent]) -> dict[str, int]:
+    """Returns the bytes of records of each topic, in all of its logs."""
     sizes: dict[str, int] = {}
-    for key, log_dir in node.partitions.items():
-        files = log_dir.directory_of(key).glob("*.log")
-        sizes[key.topic] = sizes.get(key.topic, 0) + sum(file.stat().st_size for file in files)
+    for node in nodes:
+        for key, log_dir in node.partitions.items():
+            files = log_dir.directory_of(key).glob("*.log")
+            sizes[key.topic] = sizes.get(key.topic, 0) + sum(file.stat().st_size for file in files)
     return sizes

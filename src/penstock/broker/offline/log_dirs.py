@@ -72,7 +72,7 @@ def locked_nodes(config: BrokerConfig) -> Iterator[list[NodeContent]]:
     disk = OsDisk()
     with ExitStack() as locks:
         nodes = []
-        for node_id, paths in _nodes(config):
+        for node_id, paths in node_directories(config):
             contents = []
             for path in paths:
                 if not path.is_dir():
@@ -85,7 +85,7 @@ def locked_nodes(config: BrokerConfig) -> Iterator[list[NodeContent]]:
         yield nodes
 
 
-def _nodes(config: BrokerConfig) -> Iterator[tuple[int, Sequence[Path]]]:
+def node_directories(config: BrokerConfig) -> Iterator[tuple[int, Sequence[Path]]]:
     """Yields the nodes with their directories: `penstock serve --brokers` has several."""
     paths = [Path(path) for path in config.list("log.dirs")]
     yield config.int("node.id"), paths
@@ -93,6 +93,11 @@ def _nodes(config: BrokerConfig) -> Iterator[tuple[int, Sequence[Path]]]:
         for name in sorted(path.name for path in paths[0].iterdir()):
             if is_broker_directory(name):
                 yield int(name.partition(".")[2]), [path / name for path in paths]
+
+
+def has_partitions(path: Path) -> bool:
+    """Returns whether the directory exists and has logs, without locking it."""
+    return path.is_dir() and any(partition_of_directory(entry.name) for entry in path.iterdir())
 
 
 def _content(disk: OsDisk, path: Path) -> LogDirContent:

@@ -27,7 +27,13 @@ from penstock.broker.config.component_config import has_own_store, store_config
 from penstock.broker.config.memory_config import request_memory
 from penstock.broker.config.properties import load_broker_config
 from penstock.broker.supervisor.broker_process import BrokerProcess, start_broker_process
-from penstock.broker.supervisor.launch import BrokerLaunch, plan_launches, with_ports
+from penstock.broker.supervisor.launch import (
+    BrokerLaunch,
+    plan_launches,
+    replication_settings,
+    with_ports,
+)
+from penstock.broker.supervisor.lost_store import recover_lost_store
 from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
 from penstock.cluster.factory import SOCKET_FILE, open_store
 from penstock.cluster.supervised.server import StoreServer
@@ -83,6 +89,7 @@ class _ServedStore:
         settings = store_config(config)
         store = open_store(settings)
         try:
+            recover_lost_store(_first_broker_config(config, count), store)
             records = store.load().records
             first_id = config.int("node.id")
             warn_of_missing_brokers(records, range(first_id, first_id + count))
@@ -94,6 +101,12 @@ class _ServedStore:
             raise
 
 
+def _first_broker_config(config: BrokerConfig, count: int) -> BrokerConfig:
+    """Returns the settings with those of internal topics that so many brokers allow."""
+    texts = replication_settings(count) | dict(config.texts())
+    return BrokerConfig.from_properties(texts, hostname=socket.gethostname())
+
+
 class Supervisor:
     """Broker processes that are started, started again when they end, and stopped."""
 
@@ -102,7 +115,7 @@ class Supervisor:
     ) -> None:
         """The first broker of a new cluster starts alone.
 
-        It creates the cluster's id, or adopts that of its log directories with their topics.
+        It creates the cluster's id, or takes over the metadata of a Kafka node in KRaft mode.
         """
         self._launches = {launch.broker_id: launch for launch in launches}
         self._is_new_cluster = is_new_cluster

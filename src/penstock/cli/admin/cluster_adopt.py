@@ -92,10 +92,11 @@ def _print_survey(session: Session, found: "Survey", is_applied: bool) -> None:
             f"penstock: Kafka's metadata log has {found.acls} ACLs, and settings of "
             f"{found.users_and_quotas} users and clients: they will be taken over"
         )
-    for node_id, logs in found.other_nodes.items():
+    if found.other_nodes and not found.is_known:
+        count = max(found.other_nodes) + 1 - found.first_node
         session.out.note(
-            f"penstock: the {logs} logs of broker {node_id} will be renamed to -stray: only those "
-            "of the first broker are adopted"
+            f"penstock: start all brokers together: penstock serve --brokers {count}; each "
+            "partition is led by the replica that has everything that was committed"
         )
     if is_applied:
         session.out.note("penstock: the settings are stored; start the broker")
