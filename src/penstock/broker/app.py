@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 
 from penstock.broker.assembly import BrokerAssembly
 from penstock.broker.broker import Broker
@@ -271,7 +272,7 @@ class App:
             self._image.config("brokers", str(self._broker_id)),
         )
         closing.push_async_callback(self._close_logs)
-        recovered_logs = self._load_logs(snapshot, is_new_store)
+        recovered_logs = await self._load_logs(snapshot, is_new_store)
         self._parts = parts = self._assemble(store)
         if self.metrics is not None:
             self.metrics.set_parts(parts)
@@ -379,8 +380,10 @@ class App:
         """Opens the metadata store, on a thread. Tests have one of their own."""
         return open_store(store_config(self._config))
 
-    def _load_logs(self, snapshot: Snapshot, is_new_store: bool) -> list[Log] | None:
+    async def _load_logs(self, snapshot: Snapshot, is_new_store: bool) -> list[Log] | None:
         """Opens the log directories; logs of no known topic are renamed, not deleted.
+
+        Recovery may take long: it runs on a thread, while the loop responds about health.
 
         Returns all logs if the store is new: they were written by Kafka, or the store was lost.
         The same if it has no topics: a broker has ended before it could register them. Otherwise
@@ -392,10 +395,18 @@ class App:
         if not topics and not store_config(self._config).is_shared:
             require_no_other_logs(self._config)
         self._logs.open(node_id=self._broker_id, cluster_id=self._image.cluster_id)
-        strays = self._logs.load(
+        loading = partial(
+            self._logs.load,
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
             lambda key, topic_id: not topics or _is_known(topics, key, topic_id),
         )
+        task = asyncio.ensure_future(self._workers.run(self._workers.flush, loading))
+        try:
+            strays = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # The logs are closed next, which no thread may still be loading.
+            await asyncio.wait([task])
+            raise
         for stray in strays:
             logger.warning(
                 "%s belongs to no topic of this cluster: its directory was renamed to %s",

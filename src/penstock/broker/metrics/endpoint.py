@@ -144,7 +144,9 @@ class MetricsEndpoint:
         return HttpResponse(HTTPStatus.OK, body, text_format.value)
 
     async def _check_readiness(self) -> Readiness:
-        return await self._pacer.complete(check_readiness(self._state, self._parts))
+        return await self._pacer.complete(
+            check_readiness(self._state, self._logs.dirs, self._parts)
+        )
 
     # --- collecting
 

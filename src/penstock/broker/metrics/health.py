@@ -1,6 +1,6 @@
 """The health of a broker: whether it serves its leaderships, and the state of its disks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -31,13 +31,15 @@ class Readiness(NamedTuple):
         return not self.reasons
 
 
-def check_readiness(state: BrokerState, parts: BrokerAssembly | None) -> Steps[Readiness]:
+def check_readiness(
+    state: BrokerState, dirs: Sequence[LogDir], parts: BrokerAssembly | None
+) -> Steps[Readiness]:
     """Returns why the broker does not serve its leaderships; no reasons if it does."""
     reasons: list[str] = []
     if state is not BrokerState.RUNNING:
         reasons.append(f"the broker is {state.name.lower()}")
     if parts is None:
-        return Readiness(reasons)
+        return Readiness([*reasons, *_loading_progress(dirs)])
     broker = parts.broker
     if not broker.controller.session_status.is_registered:
         reasons.append("the broker is not registered in the metadata store")
@@ -49,6 +51,16 @@ def check_readiness(state: BrokerState, parts: BrokerAssembly | None) -> Steps[R
             f"partitions that this broker leads have no usable log here: {shorten_names(unserved)}"
         )
     return Readiness(reasons)
+
+
+def _loading_progress(dirs: Sequence[LogDir]) -> list[str]:
+    """Returns how many logs of each directory that is being loaded are loaded."""
+    return [
+        f"{log_dir.path}: {len(log_dir.logs) + len(log_dir.load_errors)} of {log_dir.found_logs} "
+        "logs are loaded"
+        for log_dir in dirs
+        if log_dir.found_logs and log_dir.is_online
+    ]
 
 
 def _unserved_partitions(broker: Broker) -> Steps[list[str]]:

@@ -98,6 +98,8 @@ class LogDir:
         self.transient_logs: dict[TopicPartition, Log] = {}
         """Logs that are being added or deleted. Their directory may exist after a crash, so the
         checkpoints include them."""
+        self.found_logs = 0
+        """How many logs the directory had when it was loaded."""
         self.is_loaded = False
         """Whether it is known which partitions are in the directory."""
         self.directory_id: UUID | None = None
@@ -193,6 +195,7 @@ class LogDir:
         rewrite = has_failed_marker(self._disk, self.path)
         directories = list_partition_directories(self._disk, self.path)
         self.future_directories.update(directories.future_names)
+        self.found_logs = len(directories.partitions)
         for partition in directories.partitions:
             load = partial(
                 self._load_stored_log,
