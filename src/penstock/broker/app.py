@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from penstock.broker.assembly import BrokerAssembly
+from penstock.broker.audit.audit_log import AuditLog
 from penstock.broker.broker import Broker
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.component_config import (
@@ -23,6 +24,7 @@ from penstock.broker.config.component_config import (
     store_config,
 )
 from penstock.broker.config.memory_config import new_memory_budget
+from penstock.broker.config.settings import ConfigError
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.descriptor_budget import raise_descriptor_limit
 from penstock.broker.inter_broker.connection_settings import check_inter_broker_settings
@@ -276,6 +278,9 @@ class App:
         self._parts = parts = self._assemble(store)
         if self.metrics is not None:
             self.metrics.set_parts(parts)
+        if parts.audit_log is not None:
+            closing.callback(parts.audit_log.close)
+            await self._workers.run(self._workers.store, partial(_open_audit_log, parts.audit_log))
         closing.push_async_callback(self._stop_disk_work)
         closing.push_async_callback(parts.broker.isr_manager.close)
         closing.push_async_callback(parts.leader_rebalancer.close)
@@ -435,6 +440,17 @@ class App:
                 "move the directories of the partitions out of log.dirs",
             ) from error
         recovery.log_result()
+
+
+def _open_audit_log(log: AuditLog) -> None:
+    try:
+        log.start()
+    except OSError as error:
+        raise ConfigError(
+            f"the audit log cannot be written: {error}",
+            "audit.log.dir",
+            remedy="create the directory, and let the user of the broker write to it",
+        ) from error
 
 
 def _is_known(

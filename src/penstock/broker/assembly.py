@@ -16,6 +16,7 @@ from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.component_config import (
     cleaner_settings,
+    new_audit_log,
     new_authorizer,
     new_quotas,
     set_limits,
@@ -103,6 +104,7 @@ class BrokerAssembly:
         self._controller = controller
         self._max_sockets = max_sockets
         self._inter_broker_clients: list[InterBrokerClient] = []
+        self.audit_log = new_audit_log(config, clock)
         self.broker = self._build_broker()
         self._build_coordinators(self.broker)
         self._build_server(self.broker)
@@ -208,7 +210,9 @@ class BrokerAssembly:
             ),
             leader_throttle=LeaderThrottle(self._broker_id, config, clock),
             log_flusher=log_flusher,
-            authorizer=RequestAuthorizer(new_authorizer(config)),
+            authorizer=RequestAuthorizer(
+                new_authorizer(config), self.audit_log and self.audit_log.denied
+            ),
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(
                 config.int("max.incremental.fetch.session.cache.slots"),
@@ -304,11 +308,11 @@ class BrokerAssembly:
         set_limits(limits, self._config)
         limits.protected_listener = protected_listener(self._config)
         limits.max_sockets = self._max_sockets
-        sessions = SessionFactory(self._config, self._image, self._clock)
+        sessions = SessionFactory(self._config, self._image, self._clock, self.audit_log)
         self._metadata.listeners.append(sessions.apply)
         self.sessions = sessions
         self.request_metrics = RequestMetrics(enabled=self._config.int("metrics.port") >= 0)
-        self.dispatcher = Dispatcher(broker, sessions, self.request_metrics)
+        self.dispatcher = Dispatcher(broker, sessions, self.request_metrics, self.audit_log)
         self.server = SocketServer(
             self.dispatcher,
             limits,

@@ -13,6 +13,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, cast
 
+from penstock.broker.audit.audit_log import AuditLog
+from penstock.broker.audit.handlers import audited
 from penstock.broker.broker import Broker
 from penstock.broker.errors import (
     ClientLeftError,
@@ -60,7 +62,7 @@ from penstock.protocol.frames import decode_request_header, encode_response
 from penstock.protocol.messages.fetch import FetchRequest
 from penstock.protocol.primitives import TooManyElementsError
 from penstock.protocol.response_errors import error_finder
-from penstock.security.acl import AclOperation
+from penstock.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +81,15 @@ _DECODED_BYTES_PER_BYTE = 16
 class Dispatcher:
     """The `net.server.Service` behind the listeners."""
 
-    def __init__(self, broker: Broker, sessions: SessionFactory, metrics: RequestMetrics) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        sessions: SessionFactory,
+        metrics: RequestMetrics,
+        audit_log: AuditLog | None = None,
+    ) -> None:
         self._broker = broker
+        self._audit_log = audit_log
         self._quotas = broker.quotas
         self._sessions = sessions
         self._metrics = metrics
@@ -103,6 +112,9 @@ class Dispatcher:
 
     def connected(self, connection: Connection) -> None:
         connection.session = self._sessions.open(connection)
+
+    def handshake_failed(self, connection: Connection, reason: str) -> None:
+        self._sessions.handshake_failed(connection, reason)
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         peer = connection.peer
@@ -214,7 +226,9 @@ class Dispatcher:
         return route.api_key in BETWEEN_BROKERS and self._is_broker(request)
 
     def _is_broker(self, request: Request) -> bool:
-        return self._broker.authorizer.allows_cluster(request.session, AclOperation.CLUSTER_ACTION)
+        return self._broker.authorizer.would_allow(
+            request.session, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        )
 
     async def _decode_and_handle(
         self, route: Route, request: Request, frame: memoryview, position: int, max_elements: int
@@ -277,6 +291,9 @@ class Dispatcher:
             header = definition.request_header_version(version)
             decode = decoder(definition.request, version)
             handle = spec.bind(self._broker)
+            if self._audit_log is not None:
+                listener = self._broker.config.inter_broker_listener
+                handle = audited(self._audit_log, listener, definition.key, handle)
             metrics = self._metrics.by_api[definition.key]
             route = Route(definition.key, header > 0, header == 2, decode, handle, metrics)
             if definition.key not in WITHOUT_METADATA and not self._has_metadata.is_set():

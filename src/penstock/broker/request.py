@@ -40,6 +40,8 @@ class Session:
     has_left: Callable[[], bool] = lambda: False
     """Returns whether the client has closed its end, although the connection may not be closed:
     requests that it sent before are still handled."""
+    request: "Request | None" = None
+    """The last request whose handler was called, for the audit log; None while that is off."""
     number: int = field(default_factory=_next_number)
     """Higher for connections that were accepted later."""
 

@@ -48,6 +48,8 @@ class RecordingService:
         self.reasons: list[str] = []
         self._changed = asyncio.Event()
 
+    def handshake_failed(self, connection: Connection, reason: str) -> None: ...
+
     def connected(self, connection: Connection) -> None:
         connection.authenticated = self.log_in
         self.connections.append(connection)

@@ -5,6 +5,8 @@ from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 
+from penstock.broker.audit.audit_log import AuditLog
+from penstock.broker.audit.rotating_file import RotatingFile
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.checks import connection_overrides
@@ -12,6 +14,7 @@ from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.config.security_posture import client_auth
 from penstock.broker.config.zookeeper_config import zookeeper_config
 from penstock.cluster.factory import StoreConfig, SupervisorConfig
+from penstock.core.clock import Clock
 from penstock.net.server.limits import UNLIMITED, Limits
 from penstock.net.server.socket_server import Listener
 from penstock.net.tls.settings import TlsSettings, build_context
@@ -145,6 +148,20 @@ def new_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
         parse_super_users(config.str("super.users")),
         config.bool("allow.everyone.if.no.acl.found"),
     )
+
+
+def new_audit_log(config: BrokerConfig, clock: Clock) -> AuditLog | None:
+    """Returns None if `audit.log.dir` is not set."""
+    directory = config.text("audit.log.dir")
+    if not directory:
+        return None
+    broker_id = config.int("node.id")
+    file = RotatingFile(
+        Path(directory) / f"audit-{broker_id}.jsonl",
+        config.int("audit.log.max.bytes"),
+        config.int("audit.log.max.files"),
+    )
+    return AuditLog(file, broker_id, clock)
 
 
 def new_quotas(config: BrokerConfig) -> ClientQuotas:

@@ -291,7 +291,9 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
         visible = [
             name
             for name in self._image.topics
-            if self._authorizer.allows(session, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            if self._authorizer.would_allow(
+                session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+            )
         ]
         topics: dict[str, frozenset[str]] | None = None
         try:

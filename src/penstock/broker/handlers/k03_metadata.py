@@ -53,7 +53,7 @@ def _steps(context: Context, request: Request, body: MetadataRequest) -> Steps[H
     if requested is None or (request.version == 0 and not requested):
         for name in list(context.image.topics):
             yield
-            if context.authorizer.allows(
+            if context.authorizer.would_allow(
                 request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
             ):
                 topics.append((yield from _topic(context, request, body, name)))
@@ -121,7 +121,7 @@ async def _with_new_topics(
 
 def _may_create(context: Context, request: Request, name: str) -> bool:
     session = request.session
-    return context.authorizer.allows(
+    return context.authorizer.would_allow(
         session, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
     ) or context.authorizer.allows(session, AclOperation.CREATE, ResourceType.TOPIC, name)
 

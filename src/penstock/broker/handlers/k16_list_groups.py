@@ -32,13 +32,13 @@ async def handle(context: Context, request: Request, body: ListGroupsRequest) ->
     response = await context.groups.send_split(request, body)
     assert isinstance(response, ListGroupsResponse)
     session = request.session
-    if not context.authorizer.allows(
+    if not context.authorizer.would_allow(
         session, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
     ):
         response.groups = [
             group
             async for group in context.pacer.each(response.groups)
-            if context.authorizer.allows(
+            if context.authorizer.would_allow(
                 session, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id
             )
         ]

@@ -43,7 +43,7 @@ class Context:
 
 async def handle(context: Context, request: Request, body: CreateTopicsRequest) -> Response:
     quota = context.quotas.mutation_quota(request, _FIRST_WITH_STRICT_QUOTA)
-    may_create_all = context.authorizer.allows(
+    may_create_all = context.authorizer.would_allow(
         request.session, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
     )
     errors: dict[str, CreatableTopicResult] = {}
@@ -104,7 +104,7 @@ def _add_configs(
     context: Context, request: Request, result: CreatableTopicResult, topic: CreatableTopic
 ) -> None:
     """Adds the settings of the new topic, if the client may describe them."""
-    if not context.authorizer.allows(
+    if not context.authorizer.would_allow(
         request.session, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
     ):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

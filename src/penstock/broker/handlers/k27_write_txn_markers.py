@@ -23,7 +23,7 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from penstock.security.acl import AclOperation
+from penstock.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Context:
 
 async def handle(context: Context, request: Request, body: WriteTxnMarkersRequest) -> Response:
     authorizer, session = context.authorizer, request.session
-    allowed = authorizer.allows_cluster(session, AclOperation.ALTER) or authorizer.allows_cluster(
-        session, AclOperation.CLUSTER_ACTION
-    )
+    allowed = authorizer.would_allow(
+        session, AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+    ) or authorizer.allows_cluster(session, AclOperation.CLUSTER_ACTION)
     flush_deadline = asyncio.get_running_loop().time() + FLUSH_TIMEOUT_S
     by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
     async for marker in context.pacer.each(body.markers):

@@ -44,7 +44,7 @@ async def _describe(
     state.topics = [
         topic
         for topic in state.topics
-        if context.authorizer.allows(
+        if context.authorizer.would_allow(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
         )
     ]

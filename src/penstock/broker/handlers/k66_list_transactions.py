@@ -55,7 +55,7 @@ async def handle(context: Context, request: Request, body: ListTransactionsReque
     listed.transaction_states = [
         state
         async for state in context.pacer.each(states)
-        if context.authorizer.allows(
+        if context.authorizer.would_allow(
             request.session,
             AclOperation.DESCRIBE,
             ResourceType.TRANSACTIONAL_ID,

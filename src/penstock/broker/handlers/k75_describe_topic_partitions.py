@@ -63,11 +63,10 @@ def _steps(
     limit = context.config.int("max.request.partition.size.limit")
     room = max(1, min(body.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()
+    allows = context.authorizer.allows if named else context.authorizer.would_allow
     for name in names:
         yield
-        if not context.authorizer.allows(
-            request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
-        ):
+        if not allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             if named:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))

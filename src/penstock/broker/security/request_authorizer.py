@@ -1,5 +1,8 @@
 """Authorization of requests: whether the client of a session may do something (X3)."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from penstock.broker.request import Session
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.security.acl import AclOperation, ResourceType, all_operations
@@ -17,15 +20,34 @@ _CODES = {
 }
 
 
+OnDenial: TypeAlias = Callable[[Session, AclOperation, ResourceType, str], None]
+
+
 class RequestAuthorizer:
     """Asks the cluster's ACLs; without an authorizer every client may do everything."""
 
-    def __init__(self, authorizer: AclAuthorizer | None) -> None:
+    def __init__(self, authorizer: AclAuthorizer | None, on_denial: OnDenial | None = None) -> None:
+        """`on_denial` is called for every operation that is refused to a client."""
         self.acl_authorizer = authorizer
+        self._on_denial = on_denial
 
     def allows(
         self, session: Session, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
+        """Returns whether a client may do what it asks for; if not, that is a denial."""
+        if self.would_allow(session, operation, resource, name):
+            return True
+        if self._on_denial is not None:
+            self._on_denial(session, operation, resource, name)
+        return False
+
+    def would_allow(
+        self, session: Session, operation: AclOperation, resource: ResourceType, name: str
+    ) -> bool:
+        """Returns the same as `allows` where a refusal is no denial.
+
+        For lists that contain only what the client may see, and for rights one of which suffices.
+        """
         authorizer = self.acl_authorizer
         if authorizer is None:
             return True
@@ -61,12 +83,9 @@ class RequestAuthorizer:
         authorizer = self.acl_authorizer
         if authorizer is None:
             return True
-        principal, host = session.principal, session.host
-        return authorizer.authorize(
-            principal, host, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
-        ) or authorizer.authorize_by_resource_type(
-            principal, host, AclOperation.WRITE, ResourceType.TOPIC
-        )
+        return authorizer.authorize_by_resource_type(
+            session.principal, session.host, AclOperation.WRITE, ResourceType.TOPIC
+        ) or self.allows_cluster(session, AclOperation.IDEMPOTENT_WRITE)
 
     def authorized_operations(
         self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.api_key import ApiKey
-from penstock.security.sasl.server import SaslServer
+from penstock.security.sasl.server import ClaimsName, SaslServer
 
 _LENGTH = struct.Struct(">i")
 
@@ -23,11 +23,11 @@ _ALLOWED_BEFORE_LOGIN = frozenset(
 NewServer: TypeAlias = Callable[[], SaslServer]
 
 
-def _ignore(user: str) -> None:
+def _ignore(user: str, mechanism: str) -> None:
     """A login that ends after its connection."""
 
 
-def _ignore_failure() -> None:
+def _ignore_failure(mechanism: str, user: str, error: KafkaError) -> None:
     """A failure that nobody counts."""
 
 
@@ -37,14 +37,15 @@ class SaslServerAuthenticator:
     def __init__(
         self,
         mechanisms: Mapping[str, NewServer],
-        on_login: Callable[[str], None],
+        on_login: Callable[[str, str], None],
         *,
         clock: Clock,
         max_reauth_ms: Callable[[str], int] = lambda mechanism: 0,
-        on_failure: Callable[[], None] = _ignore_failure,
+        on_failure: Callable[[str, str, KafkaError], None] = _ignore_failure,
     ) -> None:
-        """`on_login` is called with the user's name after each login, `on_failure` after each
-        refusal.
+        """`on_login` is called with the user's name and the mechanism after each login,
+        `on_failure` after each refusal, with the mechanism, the name that the client claims (empty
+        if it is not known), and the error.
 
         `max_reauth_ms` returns how long a login with a mechanism is valid; 0 means permanently.
         """
@@ -121,8 +122,9 @@ class SaslServerAuthenticator:
             challenge = server.step(token)
             if server.done:
                 self._complete(server)
-        except KafkaError:
-            self._on_failure()
+        except KafkaError as error:
+            claimed = server.claimed_name if isinstance(server, ClaimsName) else None
+            self._on_failure(server.mechanism, claimed or "", error)
             self._is_refused = True
             self._server = None
             self.user = None
@@ -145,7 +147,7 @@ class SaslServerAuthenticator:
             lifetimes.append(max(server.expires_ms - self._clock.now_ms(), 0))
         self._lifetime_ms = min(lifetimes, default=0)
         self._expires_ms = self._clock.monotonic_ms() + self._lifetime_ms if lifetimes else None
-        self._on_login(name)
+        self._on_login(name, server.mechanism)
 
     def step_unframed(self, token: memoryview) -> bytes:
         """Returns the challenge, with its length, for a token in a frame of its own.

@@ -5,7 +5,10 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
+from penstock.broker.audit.audit_log import AuditLog
+from penstock.broker.audit.events import TLS
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.request import Session
@@ -34,8 +37,15 @@ _LINGER_S = 0.2
 class SessionFactory:
     """Creates sessions as the settings of each listener say."""
 
-    def __init__(self, config: BrokerConfig, image: ClusterImage, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        image: ClusterImage,
+        clock: Clock,
+        audit_log: AuditLog | None = None,
+    ) -> None:
         self._config = config
+        self._audit_log = audit_log
         self._image = image
         self._clock = clock
         self.connection_quotas = ConnectionQuotas(config, image, clock)
@@ -81,10 +91,10 @@ class SessionFactory:
         if spec.protocol.sasl:
             session.authenticator = SaslServerAuthenticator(
                 self._mechanisms[spec.name],
-                lambda user: _authenticate(connection, session, user),
+                lambda user, mechanism: self._log_in(connection, session, user, mechanism),
                 clock=self._clock,
                 max_reauth_ms=lambda mechanism: self._max_reauth_ms(spec, mechanism),
-                on_failure=lambda: self.failed_logins.update((spec.name,)),
+                on_failure=partial(self._refuse, session),
             )
             return session
         connection.authenticated = True
@@ -92,10 +102,31 @@ class SessionFactory:
             try:
                 name = self._mappers[spec.name].name(peer.tls_subject)
             except KafkaError as error:
+                if self._audit_log is not None:
+                    self._audit_log.login_failed(session, TLS, peer.tls_subject, error)
                 connection.close(error.message)
             else:
                 session.principal = Principal(ANONYMOUS.kind, name)
+                if self._audit_log is not None:
+                    self._audit_log.login(session, TLS)
         return session
+
+    def handshake_failed(self, connection: Connection, reason: str) -> None:
+        """Notes a client whose TLS handshake failed."""
+        if self._audit_log is not None:
+            peer = connection.peer
+            self._audit_log.handshake_failed(peer.host, peer.listener, reason)
+
+    def _log_in(self, connection: Connection, session: Session, user: str, mechanism: str) -> None:
+        session.principal = Principal(ANONYMOUS.kind, user)
+        connection.authenticated = True
+        if self._audit_log is not None:
+            self._audit_log.login(session, mechanism)
+
+    def _refuse(self, session: Session, mechanism: str, user: str, error: KafkaError) -> None:
+        self.failed_logins[session.listener] += 1
+        if self._audit_log is not None:
+            self._audit_log.login_failed(session, mechanism, user, error)
 
     def _max_reauth_ms(self, spec: ListenerSpec, mechanism: str) -> int:
         value = self._config.listener_value(spec.name, "connections.max.reauth.ms", mechanism)
@@ -130,11 +161,6 @@ class SessionFactory:
         if suppressed is not None:
             more = f" ({suppressed} more not logged)" if suppressed else ""
             logger.warning("listener %s: a token was refused: %s%s", spec.name, reason, more)
-
-
-def _authenticate(connection: Connection, session: Session, user: str) -> None:
-    session.principal = Principal(ANONYMOUS.kind, user)
-    connection.authenticated = True
 
 
 def _close_soon(connection: Connection, reason: str) -> None:

@@ -39,6 +39,10 @@ class Service(Protocol):
         """Notes a new connection, after its TLS handshake."""
         ...
 
+    def handshake_failed(self, connection: Connection, reason: str) -> None:
+        """Notes a TLS handshake that failed; `connected` is not called for the connection."""
+        ...
+
     def received(self, connection: Connection, frame: memoryview) -> None:
         """Handles one request, without its length prefix, in writable memory of its own.
 
@@ -316,6 +320,7 @@ class SocketServer:
                 context,
                 self._memory,
                 lambda subject: self._on_handshake(connection, subject),
+                partial(self._service.handshake_failed, connection),
             )
         self.admission.enter(name, host)
         self._connections[connection] = False

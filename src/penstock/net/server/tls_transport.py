@@ -26,6 +26,7 @@ class TlsTransport(PlaintextTransport):
         "_cipher",
         "_incoming",
         "_memory",
+        "_on_failed_handshake",
         "_on_handshake",
         "_outgoing",
         "_read_ahead",
@@ -41,6 +42,7 @@ class TlsTransport(PlaintextTransport):
         context: ssl.SSLContext,
         memory: FrameMemory,
         on_handshake: Callable[[str | None], None],
+        on_failed_handshake: Callable[[str], None],
     ) -> None:
         super().__init__(loop, sock, connection, files)
         self._incoming = ssl.MemoryBIO()
@@ -48,6 +50,7 @@ class TlsTransport(PlaintextTransport):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._memory = memory
         self._on_handshake: Callable[[str | None], None] | None = on_handshake
+        self._on_failed_handshake = on_failed_handshake
         self._cipher = memoryview(b"")
         self._read_ahead: bytes | None = None
         """Bytes of the current file range that a thread has read."""
@@ -125,6 +128,7 @@ class TlsTransport(PlaintextTransport):
         if self._on_handshake is None:
             self._connection.close(f"TLS failed: {error.reason or error}")
             return
+        self._on_failed_handshake(f"TLS handshake failed: {error.reason or error}")
         self._connection.close(
             f"TLS handshake failed ({error.reason or error}): does the client use SSL or SASL_SSL "
             "as security.protocol, and do both sides trust each other's certificates?"

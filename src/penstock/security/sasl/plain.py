@@ -28,6 +28,7 @@ class PlainServer:
         """`users` are passwords by user name."""
         self._users = users
         self._name: str | None = None
+        self.claimed_name: str | None = None
         self._ended = False
 
     @property
@@ -54,6 +55,7 @@ class PlainServer:
                 f" separated by NUL, got {len(tokens)} parts"
             )
         authorization_id, user, password = tokens
+        self.claimed_name = user
         if not user:
             raise authentication_error("authentication failed: no user name given")
         if not password:

@@ -83,6 +83,7 @@ class ScramServer:
         self._nonce = nonce
         self._exchange: _Exchange | None = None
         self._name: str | None = None
+        self.claimed_name: str | None = None
         self._ended = False
 
     @property
@@ -133,7 +134,7 @@ class ScramServer:
             raise authentication_error(
                 "delegation tokens are not supported; log in with user name and password"
             )
-        user = decode_saslname(match["name"])
+        user = self.claimed_name = decode_saslname(match["name"])
         authzid = decode_saslname(match["authzid"] or "")
         if authzid not in ("", user):
             raise authentication_error(

@@ -1,7 +1,7 @@
 """What a SASL mechanism implements on the server's side, and what it is created from (X2)."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from penstock.core.errors import ErrorCode, KafkaError
 
@@ -42,6 +42,14 @@ class SaslServer(Protocol):
     def step(self, response: bytes) -> bytes:
         """Returns the challenge to send; raises SASL_AUTHENTICATION_FAILED if it refuses."""
         ...
+
+
+@runtime_checkable
+class ClaimsName(Protocol):
+    """A `SaslServer` that knows which user a refused client claimed to be."""
+
+    @property
+    def claimed_name(self) -> str | None: ...
 
 
 class ServerContext(NamedTuple):

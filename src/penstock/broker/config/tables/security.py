@@ -3,6 +3,12 @@
 TABLE = """
 authorizer.class.name STRING L-* .
     The class name of Kafka's authorizer enables ACLs; if empty, everything is allowed.
+audit.log.dir STRING M-*i . null
+    The directory of the audit log, audit-<node.id>.jsonl; if not set, there is none.
+audit.log.max.bytes LONG L-*i 1048576.. 104857600
+    The size at which the audit log is rotated.
+audit.log.max.files INT L-*i 1.. 10
+    The number of files of the audit log, with the current one; the oldest one is deleted.
 principal.builder.class CLASS Mb- . \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
     The Java class that derives the principal of a connection.

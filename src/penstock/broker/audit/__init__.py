@@ -1,0 +1,1 @@
+"""The audit log: who logged in, was denied something, or changed the cluster (X3)."""
