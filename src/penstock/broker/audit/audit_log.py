@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -239,7 +239,7 @@ class AuditLog:
 
     def _describe(self, queued: "_Login | _Denial | _Change") -> Iterator[AuditEvent]:
         actor = queued.actor
-        fields = {
+        fields: dict[str, Any] = {
             "time": to_time(actor.time_ms),
             "broker_id": self._broker_id,
             "principal": actor.principal,
@@ -267,10 +267,10 @@ class AuditLog:
             )
         else:
             request, outcome = queued.request, queued.outcome
-            is_error = isinstance(outcome, KafkaError)
-            response = api(request.api_key).response() if is_error else outcome
+            error = outcome if isinstance(outcome, KafkaError) else None
+            response = outcome if error is None else api(request.api_key).response()
             for resource in without_denied(CHANGES[request.api_key](queued.body, response)):
-                code = ErrorCode(outcome.code if is_error else resource.error_code)
+                code = ErrorCode(resource.error_code if error is None else error.code)
                 yield Change(
                     **fields,
                     result=SUCCESS if code is ErrorCode.NONE else code.name,

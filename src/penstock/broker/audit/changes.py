@@ -285,7 +285,7 @@ def _write_markers(
 
 
 def _name(kind: type[ConfigOpType] | type[ScramMechanism], number: int) -> str:
-    return kind(number).name if number in iter(kind) else str(number)
+    return kind(number).name if number in kind._value2member_map_ else str(number)
 
 
 CHANGES: Final[dict[ApiKey, Describe]] = {

@@ -38,7 +38,7 @@ class AuditEvent(
         return (type(self), self.principal, self.address, self.listener, self.result)
 
 
-class Login(AuditEvent, kw_only=True):
+class Login(AuditEvent, kw_only=True, frozen=True):
     """A login with SASL, or by a client certificate."""
 
     mechanism: str
@@ -50,7 +50,7 @@ class Login(AuditEvent, kw_only=True):
         return (*super().identity(), self.mechanism, self.user)
 
 
-class Denial(AuditEvent, kw_only=True):
+class Denial(AuditEvent, kw_only=True, frozen=True):
     """An operation that no ACL allows."""
 
     api: str
@@ -62,7 +62,7 @@ class Denial(AuditEvent, kw_only=True):
         return (*super().identity(), self.api, self.operation, self.resource_type, self.resource)
 
 
-class Change(AuditEvent, kw_only=True):
+class Change(AuditEvent, kw_only=True, frozen=True):
     """A change of the cluster by an administrator, or an attempt that failed."""
 
     api: str
@@ -74,7 +74,7 @@ class Change(AuditEvent, kw_only=True):
         return (*super().identity(), self.api, self.resource_type, self.resource)
 
 
-class Suppressed(AuditEvent):
+class Suppressed(AuditEvent, frozen=True):
     """Events of a client that have no line: it caused too many different ones in a short time."""
 
 
