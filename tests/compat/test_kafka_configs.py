@@ -53,6 +53,9 @@ OWN_SETTINGS = frozenset(
         "request.memory.max.bytes",
         "controller.queue.max.requests",
         "socket.request.max.elements",
+        "audit.log.dir",
+        "audit.log.max.bytes",
+        "audit.log.max.files",
     )
 )
 """Settings that Kafka does not have."""
