@@ -211,7 +211,8 @@ class BrokerAssembly:
             leader_throttle=LeaderThrottle(self._broker_id, config, clock),
             log_flusher=log_flusher,
             authorizer=RequestAuthorizer(
-                new_authorizer(config), self.audit_log and self.audit_log.denied
+                new_authorizer(config),
+                None if self.audit_log is None else self.audit_log.denied,
             ),
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(

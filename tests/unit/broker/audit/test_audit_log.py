@@ -101,7 +101,9 @@ def test_a_failing_disk_is_reported_once_and_the_losses_later(
     monkeypatch.setattr(file, "append", fail)
     for number in range(2):
         log.handshake_failed(f"10.0.0.{number}", "SSL", "no certificate")
-        log._write([log._queue.get()], is_last=False)
+        event = log._queue.get()
+        assert event is not None
+        log._write([event], is_last=False)
     assert log.failed == 3  # two events, and the line about the first loss
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) == 1
