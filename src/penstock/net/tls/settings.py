@@ -209,6 +209,14 @@ def load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
     return True
 
 
+_WEAKNESSES: Final = {
+    "CA_MD_TOO_WEAK": "a certificate is signed with a weak hash such as SHA-1 or MD5",
+    "EE_KEY_TOO_SMALL": "the key of the certificate is too small",
+    "CA_KEY_TOO_SMALL": "the key of a certificate in the chain is too small",
+}
+"""OpenSSL's reasons for refusing certificates that are well-formed."""
+
+
 def use_key(context: ssl.SSLContext, where: str, pem: bytes, password: str | None) -> None:
     """Loads a key with its certificates; `where` names their settings, for errors."""
     try:
@@ -216,6 +224,12 @@ def use_key(context: ssl.SSLContext, where: str, pem: bytes, password: str | Non
             # Without a password OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(name, password=password or "")
     except (ssl.SSLError, ValueError) as error:
+        weakness = _WEAKNESSES.get(getattr(error, "reason", None) or "")
+        if weakness is not None:
+            raise invalid(
+                f"{where} cannot be used: {weakness}, which OpenSSL refuses; issue the certificate "
+                "again with SHA-256 and an RSA key of 2048 bits or an EC key"
+            ) from None
         raise invalid(
             f"{where} cannot be used: it must hold a private key and its certificate chain in PEM, "
             f"and ssl.key.password must be right ({error})"
