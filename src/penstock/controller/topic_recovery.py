@@ -99,14 +99,14 @@ def recover_topics(
         }
         changes.append(Put(ConfigRecord((("topics", topic),), configs)))
         for number, assignment in assignments.items():
-            replicas, controller_epoch = assignment.replicas, image.controller_epoch
-            found = partitions.get(number)
-            if found is None:
-                state = new_partition(topic, number, replicas, replicas, controller_epoch)
+            broker_ids, controller_epoch = assignment.replicas, image.controller_epoch
+            existing_logs = partitions.get(number)
+            if existing_logs is None:
+                state = new_partition(topic, number, broker_ids, broker_ids, controller_epoch)
             else:
-                epoch = max(log.leader_epoch for log in found.values())
+                epoch = max(log.leader_epoch for log in existing_logs.values())
                 state = replace(
-                    new_partition(topic, number, replicas, replicas[:1], controller_epoch),
+                    new_partition(topic, number, broker_ids, broker_ids[:1], controller_epoch),
                     leader_epoch=max(epoch, 0) + 1,
                 )
             changes.append(Put(state))
