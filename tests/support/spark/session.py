@@ -46,9 +46,6 @@ SETTINGS = {
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
     ),
     "spark.sql.shuffle.partitions": "1",
-    # To compile Java code for a query costs more than it gains for a few rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
