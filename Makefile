@@ -97,7 +97,7 @@ test: setup ## the tests (JOBS=3 at a time), but for the long ones
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not long" $(ARGS)
 
 test-long: setup ## tests that take minutes, and more seeds, versions and databases of others
-	$(BIN)/pytest -n $(LONG_JOBS) --dist worksteal -m long $(ARGS)
+	TMPDIR="$${TMPDIR:-/tmp}" $(BIN)/pytest -n $(LONG_JOBS) --dist worksteal -m long $(ARGS)
 
 lint: setup-python ## formatting, lint, types, and who may import whom
 	$(BIN)/ruff format --check .

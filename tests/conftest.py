@@ -46,7 +46,8 @@ def _has_room_for_tests(directory: str) -> bool:
     return is_large and not state.f_flag & os.ST_NOEXEC
 
 
-# A disk costs tests that write files a sixth of their time. TMPDIR=/tmp puts all files on a disk.
+# Tests that write and sync many files take half the time in memory. TMPDIR=/tmp puts all files on
+# a disk, as `make test-long` does.
 _DISK_VARIABLE = "PENSTOCK_TEST_DISK"
 if "TMPDIR" not in os.environ and sys.platform == "linux" and _has_room_for_tests(_MEMORY):
     os.environ[_DISK_VARIABLE] = tempfile.gettempdir()  # for the workers, too
@@ -66,8 +67,8 @@ def disk_directory() -> Iterator[Path]:
 def pytest_collection() -> Generator[None, object, object]:
     """Keeps the garbage collector from visiting the test items, which all live until the end.
 
-    There are more than a million objects: they would be visited again and again while they are
-    created, and in every full collection during the tests.
+    They would be visited again and again while they are created, which takes as long as the
+    collection itself, and in every full collection during the tests.
     """
     gc.disable()
     try:

@@ -350,6 +350,18 @@ def test_the_challenge_of_an_unknown_user_survives_a_restart(tmp_path: Path) -> 
 
 
 def test_closed_connections_need_no_collection_of_garbage(broker: RunningBroker) -> None:
+    check_closed_connections(broker)
+
+
+def test_the_audit_log_keeps_no_closed_connection(tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    audit.mkdir()
+    settings = {**SASL_SETTINGS, "audit.log.dir": str(audit)}
+    with running_broker(tmp_path, settings) as broker:
+        check_closed_connections(broker)
+
+
+def check_closed_connections(broker: RunningBroker) -> None:
     """Otherwise those of a minute stay in memory: the broker collects rarely."""
 
     def connections() -> int:

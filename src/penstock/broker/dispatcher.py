@@ -124,6 +124,7 @@ class Dispatcher:
             for callback in tuple(session.close_callbacks):
                 callback()
             session.close_callbacks.clear()
+            session.request = None  # it refers to the session
             if session.authenticator is not None:
                 session.authenticator.close()
 

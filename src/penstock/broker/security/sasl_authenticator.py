@@ -63,8 +63,9 @@ class SaslServerAuthenticator:
         self._is_refused = False
 
     def close(self) -> None:
-        """Notes that the connection has closed: `on_login`, which refers to it, is dropped."""
+        """Notes that the connection has closed: the callbacks, which refer to it, are dropped."""
         self._on_login = _ignore
+        self._on_failure = _ignore_failure
 
     def allows(self, api_key: ApiKey) -> bool:
         """Returns whether requests of an API are allowed in the current state.
