@@ -1,0 +1,31 @@
+"""Logins of Spark's source and sink (X2, D1)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.broker.in_process import running_broker
+from tests.support.oauth.provider import SECRET, running_provider
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.long
+def test_source_and_sink_log_in_with_oauthbearer(spark: "SparkSession", tmp_path: Path) -> None:
+    with running_provider() as provider:
+        settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", **provider.broker_settings()}
+        with running_broker(tmp_path, settings) as broker:
+            options = {
+                "kafka.bootstrap.servers": f"127.0.0.1:{broker.addresses[0].port}",
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "OAUTHBEARER",
+                "kafka.sasl.oauthbearer.token.endpoint.url": f"{provider.url}/token",
+                "kafka.sasl.oauthbearer.client.credentials.client.id": "ann",
+                "kafka.sasl.oauthbearer.client.credentials.client.secret": SECRET,
+            }
+            rows = spark.sql("SELECT CAST(id AS STRING) AS value FROM range(3)")
+            rows.write.format("penstock").options(topic="orders", **options).mode("append").save()
+            read = spark.read.format("penstock").options(subscribe="orders", **options).load()
+            assert sorted(row.value for row in read.collect()) == [b"0", b"1", b"2"]
