@@ -7,11 +7,14 @@ used again when it responds, and the broker stops in bounded time.
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
+from typing import Any
 
 import pytest
 
 from penstock.broker.app import STOP_S
 from penstock.broker.replica.log_dir_probe import PROBE_S
+from penstock.broker.replica.log_dir_startup import STALL_S as STARTUP_STALL_S
+from penstock.broker.replica.log_dir_startup import LogDirStartup
 from penstock.broker.replica.log_lifecycle import CREATION_STALL_S, DELETION_S
 from penstock.broker.replica.log_mover import STALL_S
 from penstock.core.errors import ErrorCode, KafkaStorageError
@@ -22,6 +25,7 @@ from penstock.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.storage.manager.log_discovery import StrayLog
 from tests.support.faults.simulated_broker import Machine, SimulatedBroker
 from tests.support.protocol.requests import batch_of
 from tests.support.storage.crash_nodes import CrashMode
@@ -343,6 +347,89 @@ def test_a_start_does_not_wait_for_a_disk_that_hangs(caplog: pytest.LogCaptureFi
     assert machine._now_s - started < PROBE_S + 10
     lines = [line for line in caplog.messages if "has not responded for 60 s" in line]
     assert len(lines) == 1
+
+
+def hang_when_loading(
+    monkeypatch: pytest.MonkeyPatch, machine: Machine, begin: Callable[[], None]
+) -> None:
+    """Calls `begin` after the disks have responded to the first probe."""
+    original = LogDirStartup.load
+
+    async def load(*args: Any) -> list[StrayLog]:
+        begin()
+        return await original(*args)
+
+    monkeypatch.setattr(LogDirStartup, "load", load)
+
+
+@pytest.mark.parametrize("operation", ["open", "rename", "names"])
+def test_a_disk_that_hangs_while_its_logs_are_loaded_is_offline(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, operation: str
+) -> None:
+    """Others are served, and nothing is lost: after a restart the records are there (S7)."""
+    machine = Machine()
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders", PARTITIONS) == 0
+        await produce_to_all(broker, "orders")
+
+    machine.run_and_kill(work)
+    with monkeypatch.context() as patches:
+        hang_when_loading(
+            patches,
+            machine,
+            lambda: [hang(machine, path, operation, "sync_directory") for path in ("/b", "/b/*")],
+        )
+
+        async def check(broker: SimulatedBroker) -> None:
+            codes = [
+                (await broker.produce("orders", batch_of(b"more"), index)).error_code
+                for index in range(PARTITIONS)
+            ]
+            assert sorted(codes) == [0] * 3 + [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+            assert await broker.create_topic("new", PARTITIONS) == 0
+            broker.release_hangs()
+            await asyncio.sleep(10)
+            assert not await partitions_in(broker, "new", "/b")
+
+        started = machine._now_s
+        machine.run(check)
+        assert machine._now_s - started < STARTUP_STALL_S + PROBE_S + 30
+    assert len([line for line in caplog.messages if "has not responded for 60 s" in line]) == 1
+
+    async def check_all(broker: SimulatedBroker) -> None:
+        for index in range(PARTITIONS):
+            assert broker.values("orders", index)[0] == b"served"
+        await produce_to_all(broker, "orders")
+
+    machine.run(check_all)
+
+
+def test_a_log_that_is_loaded_slowly_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk responds: recovery of a large log takes its time."""
+    machine = Machine()
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders", PARTITIONS) == 0
+        await produce_to_all(broker, "orders")
+
+    machine.run_and_kill(work)
+
+    def begin() -> None:
+        hang(machine, "/b/*", "open")
+        loop = machine.loop
+        assert loop is not None
+        loop.call_later(10 * STARTUP_STALL_S, machine.disk.stop_hanging)
+        loop.call_later(10 * STARTUP_STALL_S, loop.release_jobs)
+
+    hang_when_loading(monkeypatch, machine, begin)
+
+    async def check(broker: SimulatedBroker) -> None:
+        await produce_to_all(broker, "orders")
+
+    started = machine._now_s
+    machine.run(check)
+    assert machine._now_s - started > 10 * STARTUP_STALL_S
 
 
 def test_a_start_fails_if_no_disk_responds() -> None:

@@ -46,6 +46,7 @@ from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.health import BrokerState
 from penstock.broker.pacer import Pacer
 from penstock.broker.replica.log_dir_probe import LogDirProbe, hanging_error
+from penstock.broker.replica.log_dir_startup import LogDirStartup
 from penstock.broker.supervisor.missing_brokers import (
     require_no_other_logs,
     warn_of_missing_brokers,
@@ -121,6 +122,7 @@ class App:
             intervals=maintenance_intervals(config),
             roll_jitter=lambda limit_ms: self._rng.randrange(limit_ms + 1),
         )
+        self._log_dir_startup = LogDirStartup(self._logs, self._workers, self._probe)
 
     @property
     def parts(self) -> BrokerAssembly:
@@ -216,7 +218,7 @@ class App:
         )
 
     def _close_workers(self) -> None:
-        if self._probe.has_hanging_thread:
+        if self._probe.has_hanging_thread or self._log_dir_startup.has_hanging_thread:
             self.is_stuck = self._workers.has_hanging_thread = True
         self._workers.close()
 
@@ -388,7 +390,7 @@ class App:
     async def _load_logs(self, snapshot: Snapshot, is_new_store: bool) -> list[Log] | None:
         """Opens the log directories; logs of no known topic are renamed, not deleted.
 
-        Recovery may take long: it runs on a thread, while the loop responds about health.
+        Recovery may take long: it runs on threads, while the loop responds about health.
 
         Returns all logs if the store is new: they were written by Kafka, or the store was lost.
         The same if it has no topics: a broker has ended before it could register them. Otherwise
@@ -399,19 +401,12 @@ class App:
         }
         if not topics and not store_config(self._config).is_shared:
             require_no_other_logs(self._config)
-        self._logs.open(node_id=self._broker_id, cluster_id=self._image.cluster_id)
-        loading = partial(
-            self._logs.load,
+        startup = self._log_dir_startup
+        await startup.open(node_id=self._broker_id, cluster_id=self._image.cluster_id)
+        strays = await startup.load(
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
             lambda key, topic_id: not topics or _is_known(topics, key, topic_id),
         )
-        task = asyncio.ensure_future(self._workers.run(self._workers.flush, loading))
-        try:
-            strays = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            # The logs are closed next, which no thread may still be loading.
-            await asyncio.wait([task])
-            raise
         for stray in strays:
             logger.warning(
                 "%s belongs to no topic of this cluster: its directory was renamed to %s",

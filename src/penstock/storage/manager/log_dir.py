@@ -215,12 +215,20 @@ class LogDir:
                     self.deferred_loads[partition] = partial(load, clean=False, rewrite=True)
             except Exception as error:  # noqa: BLE001 - one partition must not affect the others
                 self.set_load_error(partition, error)
+            if self.error is not None:
+                self._release_abandoned_logs()
+                return
         self._checkpoints.keep(stored, self.load_errors)
         if stored.are_outdated(self.logs, self.load_errors):
             self.checkpoint()
         if rewrite and not self.load_errors:
             remove_failed_marker(self._disk, self.path)
         self.is_loaded = True
+
+    def _release_abandoned_logs(self) -> None:
+        """Closes the files: the disk responds again, after the load was given up."""
+        for log in self.logs.values():
+            log.local.close_handlers()
 
     def set_load_error(self, partition: TopicPartition, error: Exception) -> None:
         """Takes one partition offline, because its files are invalid or cannot be read."""

@@ -48,9 +48,8 @@ class LogManager:
         intervals: MaintenanceIntervals = MaintenanceIntervals(),
         roll_jitter: Callable[[int], int] = lambda limit: 0,
     ) -> None:
-        self.dirs = [
-            LogDir(disk, path, clock, limits, roll_jitter=roll_jitter) for path in log_dirs
-        ]
+        self._new_dir = partial(LogDir, disk, clock=clock, limits=limits, roll_jitter=roll_jitter)
+        self.dirs = [self._new_dir(path) for path in log_dirs]
         self.listeners: list[LogListener] = []
         self.disk = disk
         self._moves = LogMoves(disk, self.listeners)
@@ -76,12 +75,12 @@ class LogManager:
         try:
             for log_dir in self.dirs:
                 log_dir.open(cluster_id=cluster_id, node_id=node_id)
-            self._check_online_dirs(self.dirs)
+            self.check_online_dirs(self.dirs)
         except Exception:
             self.shutdown()
             raise
 
-    def _check_online_dirs(self, previously_online: Iterable[LogDir]) -> None:
+    def check_online_dirs(self, previously_online: Iterable[LogDir]) -> None:
         """Raises the first error if all directories are offline, or else logs the new errors."""
         if not self.online_dirs:
             self.dirs[0].require_online()
@@ -105,13 +104,27 @@ class LogManager:
             strays = [
                 stray for log_dir in self.dirs for stray in log_dir.load(config_of, is_hosted)
             ]
-            resolve_duplicate_logs(self.disk, self.dirs)
-            self._check_online_dirs(online_dirs)
-            resolve_other_duplicates(self.disk, self.dirs)
+            self.finish_load(online_dirs)
         except Exception:
             self.shutdown()
             raise
         return strays
+
+    def finish_load(self, previously_online: Iterable[LogDir]) -> None:
+        """Chooses between logs that two directories have, after every directory was loaded."""
+        resolve_duplicate_logs(self.disk, self.dirs)
+        self.check_online_dirs(previously_online)
+        resolve_other_duplicates(self.disk, self.dirs)
+
+    def abandon(self, log_dir: LogDir, error: KafkaStorageError) -> None:
+        """Takes a directory offline whose `open` or `load` does not end on its thread.
+
+        What the thread still does concerns nobody: another object takes the directory's place.
+        """
+        log_dir.error = error
+        replacement = self._new_dir(log_dir.path)
+        replacement.error = error
+        self.dirs[self.dirs.index(log_dir)] = replacement
 
     @property
     def online_dirs(self) -> list[LogDir]:
