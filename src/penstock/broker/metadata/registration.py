@@ -5,9 +5,11 @@ chooses the cluster id, and only one may have an id.
 """
 
 import asyncio
+import logging
 import secrets
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -29,6 +31,8 @@ from penstock.storage.checkpoint.checkpoint_files import (
     uuid_text,
 )
 from penstock.storage.disk import Disk
+
+logger = logging.getLogger(__name__)
 
 _SESSION_PATIENCE_MS: Final = 20_000
 """How long a starting broker waits for the end of the session of another with its id."""
@@ -118,12 +122,25 @@ class BrokerRegistration:
         From then on it decides about the ISRs by what this broker replicates.
         """
         self.is_unclean = False
-        record = self._record
-        if record is not None and record.is_unclean:
-            self._record = replace(record, is_unclean=False)
-            await self._controller.write(
-                lambda _image: ControllerResult([Put(replace(record, is_unclean=False))], None)
-            )
+        while self._record is not None and self._record.is_unclean:
+            record = self._record
+            try:
+                is_stored = await self._controller.write(partial(self._confirm_stored, record))
+            except KafkaError as error:
+                logger.warning("the registration could not be confirmed: %s", error.message)
+                is_stored = False
+            if is_stored and self._record is record:
+                self._record = replace(record, is_unclean=False)
+            elif not is_stored:
+                # The session has ended. The broker registers again in a new one.
+                await asyncio.sleep(_POLL_S)
+
+    def _confirm_stored(self, record: BrokerRecord, _image: ClusterImage) -> ControllerResult[bool]:
+        """Decides on the store's thread; the result is whether this registration is the last."""
+        stored = next(iter(self._store.fetch([record.key])), None)
+        if not isinstance(stored, BrokerRecord) or stored.epoch != record.epoch:
+            return ControllerResult([], False)
+        return ControllerResult([Put(replace(record, is_unclean=False))], True)
 
     async def _stored(self, key: BrokerKey) -> BrokerRecord | None:
         records = await self._workers.run(self._workers.store, lambda: self._store.fetch([key]))
