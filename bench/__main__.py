@@ -19,6 +19,7 @@ SUITES = (
     "cleaner",
     "partitions",
     "broker",
+    "logins",
     "metrics",
     "replication",
     "cluster_throughput",

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -260,13 +260,21 @@ class KafkaBroker:
     """
 
     def __init__(
-        self, parts: KafkaParts, directory: Path, settings: Mapping[str, str] | None = None
+        self,
+        parts: KafkaParts,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        listeners: Sequence[str] = (),
     ) -> None:
+        """`listeners` are security protocols, each of a listener besides PLAINTEXT."""
         self.parts = parts
         self.directory = directory
         self.data = directory / "data"
         self.log = directory / "broker.log"
         self.port = 0
+        self.ports: dict[str, int] = dict.fromkeys(listeners, 0)
+        """The ports of `listeners`."""
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -347,13 +355,18 @@ class KafkaBroker:
         return self._process
 
     def _write_properties(self) -> Path:
-        self.port, controller_port = _free_ports(2)
+        self.port, controller_port, *others = _free_ports(2 + len(self.ports))
+        self.ports = dict(zip(self.ports, others, strict=True))
+        addresses = {"PLAINTEXT": self.port, **self.ports, "CONTROLLER": controller_port}
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in addresses.items()),
             "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in addresses
+            ),
             "log.dirs": str(self.data),
             "log.index.size.max.bytes": "65536",  # preallocated: 10 MiB each is slow to copy
             "log.cleaner.backoff.ms": "100",

@@ -20,7 +20,7 @@ from penstock.net.client.sasl.scram import ScramClient
 from penstock.security.sasl.plain import PlainServer
 from penstock.security.sasl.scram import ScramServer
 from penstock.security.sasl.server import SaslServer
-from penstock.security.scram_credential import ScramMechanism
+from penstock.security.scram_credential import ScramMechanism, salted_password
 from tests.support.protocol.scram_client import credential_from_password, credential_lookup
 
 SHA_256 = ScramMechanism.SCRAM_SHA_256
@@ -77,6 +77,32 @@ def test_scram_authenticates_with_the_server_only_with_the_right_password(
     wrong = ScramClient(mechanism, Credentials(user, password + "x"), "client-nonce")
     with pytest.raises(KafkaError, match="wrong user name or password"):
         exchange(wrong, scram_server(mechanism, {user: password}))
+
+
+def test_scram_derives_the_salted_password_once_for_all_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes milliseconds in which a client does nothing else."""
+    derived: list[bytes] = []
+
+    def derive(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
+        derived.append(salt)
+        return salted_password(mechanism, password, salt, iterations)
+
+    monkeypatch.setattr(scram_module, "salted_password", derive)
+    settings = options(
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="ann",
+        sasl_plain_password="ann-secret",
+    )
+    create = login_factory(settings)
+    assert create is not None
+    for host in ("a", "b", "a"):
+        exchange(create(host), scram_server(SHA_256, {"ann": "ann-secret"}))
+    assert derived == [b"salt"]
+    with pytest.raises(KafkaError, match="wrong user name or password"):
+        exchange(create("a"), scram_server(SHA_256, {"ann": "another"}))
+    assert derived == [b"salt"]
 
 
 @given(user=names, password=names)

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Callable
 from hmac import compare_digest
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.net.client.errors import AuthenticationError
 from penstock.net.client.sasl.client import ClientMechanism, SaslClient, SaslSettings
@@ -28,6 +28,12 @@ from penstock.security.scram_credential import (
 _MAX_ITERATIONS: Final = 1_000_000
 """Limits the work that a broker can demand before it has proved anything."""
 
+_CACHED_PASSWORDS: Final = 4
+"""Brokers have the same salt for a user, unless the password has just been changed."""
+
+SaltedPassword: TypeAlias = Callable[[bytes, int], bytes]
+"""Returns the salted password for a salt and a number of iterations."""
+
 _GS2_HEADER: Final = "n,,"
 _VALUE: Final = r"[^,\0]+"
 _SERVER_FIRST: Final = re.compile(
@@ -44,12 +50,21 @@ class ScramClient:
 
     prepare = None
 
-    def __init__(self, mechanism: ScramMechanism, credentials: Credentials, nonce: str) -> None:
-        """`nonce` must be a new random text for each login; see `random_nonce`."""
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        credentials: Credentials,
+        nonce: str,
+        derive: SaltedPassword | None = None,
+    ) -> None:
+        """`nonce` must be a new random text for each login; see `random_nonce`.
+
+        `derive` returns the salted password, perhaps one that an earlier login has derived.
+        """
         self.mechanism = mechanism.mechanism_name
         self.user = credentials.user
         self._mechanism = mechanism
-        self._password = credentials.password
+        self._derive = derive or functools.partial(salted_password, mechanism, credentials.password)
         self._nonce = nonce
         token = ",tokenauth=true" if credentials.is_token else ""
         self._first_bare = f"n={encode_saslname(credentials.user)},r={nonce}{token}"
@@ -88,9 +103,7 @@ class ScramClient:
                 f"{_MAX_ITERATIONS}: set the user's password again with a count in that range"
             )
         mechanism = self._mechanism
-        salted = salted_password(
-            mechanism, self._password, self._decode_base64(match["salt"]), iterations
-        )
+        salted = self._derive(self._decode_base64(match["salt"]), iterations)
         binding = base64.b64encode(_GS2_HEADER.encode()).decode()
         final = f"c={binding},r={nonce}"
         signed = f"{self._first_bare},{message},{final}".encode()
@@ -132,7 +145,11 @@ def random_nonce() -> str:
 
 def _create(mechanism: ScramMechanism, settings: SaslSettings) -> Callable[[str], SaslClient]:
     credentials = password_credentials(settings, SCRAM_LOGIN_MODULE)
-    return lambda host: ScramClient(mechanism, credentials, random_nonce())
+    # Several milliseconds, in which a client does nothing else: once, not for each connection.
+    derive = functools.lru_cache(_CACHED_PASSWORDS)(
+        functools.partial(salted_password, mechanism, credentials.password)
+    )
+    return lambda host: ScramClient(mechanism, credentials, random_nonce(), derive)
 
 
 SCRAM_MECHANISMS: Final = tuple(
