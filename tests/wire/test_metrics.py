@@ -36,10 +36,14 @@ _NAME = re.compile(r"\b(?:kafka|penstock|process)_[a-z0-9_]+")
 
 
 @pytest.fixture(scope="module")
-def settings() -> Iterator[Mapping[str, str]]:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(endpoint, "REUSE_S", 0.0)
-        yield {"metrics.port": "0", "group.initial.rebalance.delay.ms": "0"}
+        yield {
+            "metrics.port": "0",
+            "group.initial.rebalance.delay.ms": "0",
+            "audit.log.dir": str(tmp_path_factory.mktemp("audit")),
+        }
 
 
 @pytest.fixture
@@ -217,6 +221,17 @@ def test_refused_logins_are_counted(tmp_path: Path) -> None:
             assert response.error_code == 58
         name = "kafka_server_socketservermetrics_failedauthentications_total"
         assert scrape(address_of(broker)).value(name, listener="SASL_PLAINTEXT") == 1
+
+
+def test_events_that_the_audit_log_lost_are_counted(
+    broker: RunningBroker, address: Address
+) -> None:
+    log = broker.app.parts.audit_log
+    assert log is not None
+    log.dropped, log.failed = 3, 1
+    name = "penstock_audit_events_lost_total"
+    scraped = scrape(address)
+    assert (scraped.value(name, reason="queue"), scraped.value(name, reason="disk")) == (3, 1)
 
 
 # --- bounds

@@ -24,6 +24,7 @@ from penstock.broker.audit.events import (
     Denial,
     Dropped,
     Login,
+    bounded,
     cut,
     to_time,
 )
@@ -277,5 +278,5 @@ class AuditLog:
                     api=request.api_key.name,
                     resource_type=resource.resource_type,
                     resource=cut(resource.name),
-                    details=resource.details,
+                    details=bounded(resource.details),
                 )

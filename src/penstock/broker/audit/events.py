@@ -1,6 +1,7 @@
 """The lines of the audit log. Every one is a JSON object; docs/security-audit.md describes them."""
 
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +13,10 @@ TLS: Final = "TLS"
 
 MAX_TEXT: Final = 500
 """Longer texts of a client are cut: it must not fill the disk with a few requests."""
+
+
+MAX_ELEMENTS: Final = 100
+"""Of a list or mapping in the details of a change, such as the partitions of a reassignment."""
 
 
 class AuditEvent(
@@ -93,3 +98,21 @@ def to_time(time_ms: int) -> datetime:
 
 def cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
+
+
+def bounded(value: Any) -> Any:
+    """Returns the details of a change without most of what a large request has, and says so."""
+    if isinstance(value, str):
+        return cut(value)
+    if isinstance(value, dict):
+        items = islice(value.items(), MAX_ELEMENTS)
+        fields = {cut(str(key)): bounded(field) for key, field in items}
+        if len(value) > MAX_ELEMENTS:
+            fields["…"] = f"{len(value) - MAX_ELEMENTS} more"
+        return fields
+    if isinstance(value, list):
+        elements = [bounded(element) for element in value[:MAX_ELEMENTS]]
+        if len(value) > MAX_ELEMENTS:
+            elements.append(f"… {len(value) - MAX_ELEMENTS} more")
+        return elements
+    return value

@@ -1,4 +1,4 @@
-"""Metrics of connections, memory, fetch sessions and the event loop."""
+"""Metrics of connections, memory, fetch sessions and the audit log."""
 
 from penstock.broker.assembly import BrokerAssembly
 from penstock.broker.metrics.exposition import Exposition
@@ -39,3 +39,9 @@ def collect_network(exposition: Exposition, parts: BrokerAssembly) -> Steps[None
     exposition.gauge(
         "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions."
     ).add(len(parts.broker.fetch_sessions))
+    if parts.audit_log is not None:
+        lost = exposition.counter(
+            "penstock_audit_events_lost_total", "Events of the audit log that were not written."
+        )
+        lost.add(parts.audit_log.dropped, reason="queue")
+        lost.add(parts.audit_log.failed, reason="disk")
