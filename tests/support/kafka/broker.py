@@ -267,7 +267,7 @@ class KafkaBroker:
         *,
         listeners: Sequence[str] = (),
     ) -> None:
-        """`listeners` are security protocols, each of a listener besides PLAINTEXT."""
+        """`listeners` are security protocols, each of a listener on localhost besides PLAINTEXT."""
         self.parts = parts
         self.directory = directory
         self.data = directory / "data"
@@ -362,7 +362,10 @@ class KafkaBroker:
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in addresses.items()),
+            "listeners": ",".join(
+                f"{name}://{'localhost' if name in self.ports else '127.0.0.1'}:{port}"
+                for name, port in addresses.items()
+            ),
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": ",".join(
                 f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in addresses
