@@ -60,6 +60,8 @@ def login_factory(settings: CommonOptions) -> Callable[[str], SaslClient] | None
             settings["sasl_plain_username"],
             settings["sasl_plain_password"],
             oauth=_oauth_settings(settings),
+            kerberos_service_name=settings["sasl_kerberos_service_name"],
+            kerberos_domain_name=settings["sasl_kerberos_domain_name"],
         )
     )
 

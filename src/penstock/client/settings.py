@@ -92,7 +92,13 @@ class CommonOptions(OAuthOptions, total=False):
         str, Setting("PLAINTEXT", "Whether to use TLS (SSL) and a login (SASL).", one_of=_PROTOCOLS)
     ]
     sasl_mechanism: Annotated[
-        str, Setting("GSSAPI", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.")
+        str, Setting("GSSAPI", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.")
+    ]
+    sasl_kerberos_service_name: Annotated[
+        str | None, Setting(None, "Service in the principal of the brokers; kafka if not set.")
+    ]
+    sasl_kerberos_domain_name: Annotated[
+        str | None, Setting(None, "Host in the principal of the brokers; if not set, their own.")
     ]
     sasl_jaas_config: Annotated[
         str | None, Setting(None, "Login in the format of Kafka's property files.")

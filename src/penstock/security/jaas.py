@@ -7,6 +7,7 @@ from typing import NamedTuple
 from penstock.core.errors import ErrorCode, KafkaError
 
 PLAIN_LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+KERBEROS_LOGIN_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 OAUTHBEARER_LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SCRAM_LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 

@@ -19,11 +19,11 @@ from penstock.broker.config.checks import check_values
 from penstock.broker.config.describe import BrokerDescriptions
 from penstock.broker.config.entry import ConfigEntry
 from penstock.broker.config.listeners import (
+    check_mechanisms,
     Listeners,
     ListenerSpec,
     protocol_map,
     resolve_listeners,
-    served_mechanisms,
 )
 from penstock.broker.config.replication_limits import replication_warnings
 from penstock.broker.config.security_posture import security_warnings
@@ -69,7 +69,7 @@ class BrokerConfig(BrokerValues):
         self.version = 0
         check_values(self)
         self._listeners = _listeners(self, hostname)
-        self._mechanisms, self._warnings = _mechanisms(self, self._listeners.bound)
+        self._mechanisms = _mechanisms(self, self._listeners.bound)
 
     # --- listeners
 
@@ -113,7 +113,6 @@ class BrokerConfig(BrokerValues):
     def warnings(self) -> list[str]:
         """Returns the warnings to log when the broker starts."""
         warnings = [
-            *self._warnings,
             *map(str, security_warnings(self, self.listeners)),
             *replication_warnings(BrokerValues(self._texts)),
         ]
@@ -163,7 +162,7 @@ class BrokerConfig(BrokerValues):
         self._dynamic_default, self._dynamic_broker = dict(default), dict(per_broker)
         self._texts = texts
         self._values.clear()
-        self._mechanisms, self._warnings = _mechanisms(self, self._listeners.bound)
+        self._mechanisms = _mechanisms(self, self._listeners.bound)
         if changed:
             self.version += 1
             self._notify(changed)
@@ -304,19 +303,15 @@ def _listeners(values: BrokerValues, hostname: str) -> Listeners:
     )
 
 
-def _mechanisms(
-    values: BrokerValues, listeners: Iterable[ListenerSpec]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the SASL mechanisms of each listener, and warnings about unsupported ones."""
-    served: dict[str, list[str]] = {}
-    warnings: list[str] = []
+def _mechanisms(values: BrokerValues, listeners: Iterable[ListenerSpec]) -> dict[str, list[str]]:
+    """Returns the SASL mechanisms of each listener."""
+    mechanisms: dict[str, list[str]] = {}
     for spec in listeners:
         if spec.protocol.sasl:
             enabled = values.listener_value(spec.name, "sasl.enabled.mechanisms")
-            names = enabled if isinstance(enabled, list) else []
-            served[spec.name], warning = served_mechanisms(spec.name, names)
-            warnings += [] if warning is None else [warning]
-    return served, warnings
+            mechanisms[spec.name] = enabled if isinstance(enabled, list) else []
+            check_mechanisms(spec.name, mechanisms[spec.name])
+    return mechanisms
 
 
 def _usable(stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple, NoReturn
 
 from penstock.broker.config.settings import ConfigError, nearest
 from penstock.controller.metadata import SecurityProtocol
-from penstock.security.sasl.mechanisms import MECHANISMS, UNSUPPORTED_MECHANISMS
+from penstock.security.sasl.mechanisms import MECHANISMS
 
 _ADDRESS = re.compile(r"(?P<name>[^:]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 _WILDCARDS = ("", "0.0.0.0", "::", "0:0:0:0:0:0:0:0")
@@ -213,31 +213,22 @@ def _ip_version(host: str) -> int:
         return 0
 
 
-def served_mechanisms(listener: str, enabled: list[str]) -> tuple[list[str], str | None]:
-    """Returns the supported ones of `sasl.enabled.mechanisms`, and a warning about the others."""
+def check_mechanisms(listener: str, enabled: list[str]) -> None:
+    """Raises ConfigError unless `sasl.enabled.mechanisms` of a listener names SASL mechanisms."""
     setting = "sasl.enabled.mechanisms"
     for mechanism in enabled:
-        if mechanism not in MECHANISMS and mechanism not in UNSUPPORTED_MECHANISMS:
+        if mechanism not in MECHANISMS:
             _reject(
                 setting,
                 f"{mechanism!r} is not a SASL mechanism",
                 f"use {', '.join(MECHANISMS)}" + nearest(mechanism, MECHANISMS),
             )
-    served = [mechanism for mechanism in enabled if mechanism in MECHANISMS]
-    missing = [mechanism for mechanism in enabled if mechanism not in MECHANISMS]
-    if not served:
+    if not enabled:
         _reject(
             setting,
-            f"no client could authenticate on listener {listener}: "
-            f"{' and '.join(missing) or 'an empty list'} is not supported",
+            f"no client could authenticate on listener {listener}: an empty list is not supported",
             f"set it to one or more of {', '.join(MECHANISMS)}",
         )
-    if not missing:
-        return served, None
-    return served, (
-        f"listener {listener}: authentication with {' and '.join(missing)} is not supported; "
-        f"clients must use {' or '.join(served)}"
-    )
 
 
 def _reject(setting: str, cause: str, remedy: str = "") -> NoReturn:

@@ -18,6 +18,7 @@ from penstock.net.client.sasl.token_sources import OAuthSettings
 from penstock.net.client.settings import ConnectionSettings
 from penstock.net.tls.settings import load_key, load_trusted, new_client_context
 from penstock.security.jaas import PLAIN_LOGIN_MODULE, SCRAM_LOGIN_MODULE, login_module
+from penstock.security.sasl.gssapi import GSSAPI, keytab_settings
 from penstock.security.sasl.oauthbearer import OAUTHBEARER
 from penstock.security.sasl.plain import PLAIN
 
@@ -92,8 +93,31 @@ def _login(config: BrokerConfig, spec: ListenerSpec) -> Callable[[str], SaslClie
         )
     if mechanism == OAUTHBEARER:
         return login_factory(_token_settings(config, spec))
+    if mechanism == GSSAPI:
+        return _kerberos_login(config, spec)
     user, password = _credentials(config, spec, mechanism)
     return login_factory(SaslSettings(mechanism, username=user, password=password))
+
+
+def _kerberos_login(config: BrokerConfig, spec: ListenerSpec) -> Callable[[str], SaslClient]:
+    def text(name: str) -> str | None:
+        return config.listener_setting(spec.name, name, GSSAPI)
+
+    setting = f"listener.name.{spec.name.lower()}.gssapi.sasl.jaas.config"
+    jaas_config = text("sasl.jaas.config")
+    try:
+        keytab_settings(jaas_config)
+        return login_factory(
+            SaslSettings(
+                GSSAPI,
+                jaas_config=jaas_config,
+                kerberos_service_name=text("sasl.kerberos.service.name"),
+            )
+        )
+    except KafkaError as error:
+        raise ConfigError(
+            error.cause.replace("`sasl_jaas_config`", "").strip(" :"), setting, remedy=error.remedy
+        ) from None
 
 
 def _token_settings(config: BrokerConfig, spec: ListenerSpec) -> SaslSettings:

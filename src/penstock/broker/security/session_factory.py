@@ -15,6 +15,7 @@ from penstock.broker.request import Session
 from penstock.broker.security.connection_quotas import ConnectionQuotas
 from penstock.broker.security.decoy_credentials import DecoyCredentials
 from penstock.broker.security.jwks_cache import JwksCaches
+from penstock.broker.security.kerberos_acceptor import KeytabAcceptor
 from penstock.broker.security.sasl_authenticator import NewServer, SaslServerAuthenticator
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
@@ -153,6 +154,7 @@ class SessionFactory:
             decoys=self._decoys,
             now_ms=self._clock.now_ms,
             keys_of=self.jwks.get,
+            acceptor_of=KeytabAcceptor,
             report=lambda reason: self._report(spec, reason),
         )
 

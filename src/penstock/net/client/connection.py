@@ -37,7 +37,9 @@ _PASSWORD_REMEDY: Final = (
 )
 _REMEDIES: Final = {
     "OAUTHBEARER": "the broker's log says why; check the issuer, the audience and the expiry of "
-    "the token, and that the broker has the issuer's keys"
+    "the token, and that the broker has the issuer's keys",
+    "GSSAPI": "the broker's log says why; check its keytab, the clocks, and "
+    "sasl.kerberos.principal.to.local.rules",
 }
 
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from penstock.security.sasl.gssapi import GSSAPI_MECHANISM
 from penstock.security.sasl.oauthbearer import OAUTHBEARER_MECHANISM
 from penstock.security.sasl.plain import PLAIN_MECHANISM
 from penstock.security.sasl.scram import SCRAM_SHA_256_MECHANISM, SCRAM_SHA_512_MECHANISM
@@ -14,9 +15,7 @@ MECHANISMS: Final[dict[str, ServerMechanism]] = {
         SCRAM_SHA_256_MECHANISM,
         SCRAM_SHA_512_MECHANISM,
         OAUTHBEARER_MECHANISM,
+        GSSAPI_MECHANISM,
     )
 }
 """The mechanisms that clients can log in with, by name."""
-
-UNSUPPORTED_MECHANISMS: Final = ("GSSAPI",)
-"""Mechanisms of Kafka that are not in the table."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from penstock.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from penstock.security.sasl.gssapi import Acceptor, KeytabSettings
     from penstock.security.sasl.oauthbearer import KeySource, KeySourceSettings
 
 
@@ -66,6 +67,8 @@ class ServerContext(NamedTuple):
     """Returns the time in milliseconds since the epoch."""
     keys_of: "Callable[[KeySourceSettings], KeySource]"
     """Returns the keys of a token issuer, which the broker fetches and keeps."""
+    acceptor_of: "Callable[[KeytabSettings], Acceptor]"
+    """Returns what accepts Kerberos tickets for a principal; raises KafkaError if it cannot."""
     report: Callable[[str], None]
     """Writes a reason to the broker's log that the client must not learn, at a limited rate."""
 

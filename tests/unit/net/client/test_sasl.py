@@ -211,7 +211,7 @@ def test_a_delegation_token_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "sasl_mechanism=GSSAPI.*default.*not supported yet"),
+        ({"sasl_mechanism": "DIGEST-MD5"}, "sasl_mechanism=DIGEST-MD5 is not supported"),
         ({"sasl_mechanism": "OAUTHBEARER"}, "sasl_mechanism=OAUTHBEARER needs a source of tokens"),
         ({"sasl_mechanism": "PLAIN"}, "sasl_plain_username is missing"),
         (

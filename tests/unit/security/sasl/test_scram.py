@@ -65,6 +65,7 @@ def new_servers(image: ClusterImage) -> Callable[[], SaslServer]:
         decoys=DecoyCredentials(image),
         now_ms=lambda: 0,
         keys_of=lambda settings: pytest.fail("SCRAM needs no keys"),
+        acceptor_of=lambda settings: pytest.fail("SCRAM needs no keytab"),
         report=lambda reason: None,
     )
     return SCRAM_SHA_256_MECHANISM.create(context)

@@ -61,7 +61,7 @@ ssl.truststore.password PASSWORD Mb* . null
 ssl.truststore.type STRING Mb* . JKS
     The format of this file: PEM, PKCS12 or JKS.
 sasl.enabled.mechanisms LIST Mb* . GSSAPI
-    The SASL mechanisms of clients; Penstock supports PLAIN, SCRAM and OAUTHBEARER.
+    The SASL mechanisms of clients; Penstock supports PLAIN, SCRAM, OAUTHBEARER and GSSAPI.
 sasl.jaas.config PASSWORD Mb* . null
     The users and passwords, or login options, in JAAS syntax, per listener and mechanism.
 sasl.mechanism.inter.broker.protocol STRING Mb* . GSSAPI
@@ -98,9 +98,9 @@ sasl.kerberos.kinit.cmd STRING Mb- . /usr/bin/kinit
     The kinit command of Kerberos.
 sasl.kerberos.min.time.before.relogin LONG Mb- . 60000
     The minimum time between two Kerberos logins.
-sasl.kerberos.principal.to.local.rules LIST Mb- . DEFAULT
+sasl.kerberos.principal.to.local.rules LIST Mb* . DEFAULT
     The rules that map a Kerberos principal to a user name.
-sasl.kerberos.service.name STRING Mb- . null
+sasl.kerberos.service.name STRING Mb* . null
     The Kerberos principal name of the service.
 sasl.kerberos.ticket.renew.jitter DOUBLE Mb- . 0.05
     The random variation of the renewal time of a ticket.

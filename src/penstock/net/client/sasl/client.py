@@ -49,6 +49,9 @@ class SaslSettings:
     username: str | None = None
     password: str | None = None
     oauth: "OAuthSettings | None" = None
+    kerberos_service_name: str | None = None
+    kerberos_domain_name: str | None = None
+    """The host in the principal of the brokers; if None, the host of the connection."""
 
 
 class ClientMechanism(NamedTuple):

@@ -5,13 +5,14 @@ from typing import Final
 
 from penstock.net.client.errors import ConfigError
 from penstock.net.client.sasl.client import ClientMechanism, SaslClient, SaslSettings
+from penstock.net.client.sasl.gssapi import GSSAPI_MECHANISM
 from penstock.net.client.sasl.oauthbearer import OAUTHBEARER_MECHANISM
 from penstock.net.client.sasl.plain import PLAIN_MECHANISM
 from penstock.net.client.sasl.scram import SCRAM_MECHANISMS
 
 MECHANISMS: Final[dict[str, ClientMechanism]] = {
     mechanism.name: mechanism
-    for mechanism in (PLAIN_MECHANISM, *SCRAM_MECHANISMS, OAUTHBEARER_MECHANISM)
+    for mechanism in (PLAIN_MECHANISM, *SCRAM_MECHANISMS, OAUTHBEARER_MECHANISM, GSSAPI_MECHANISM)
 }
 
 
@@ -23,13 +24,12 @@ def login_factory(settings: SaslSettings) -> Callable[[str], SaslClient]:
     name = settings.mechanism.upper()
     mechanism = MECHANISMS.get(name)
     if mechanism is None:
-        hint = " (Kafka's default)" if name == "GSSAPI" else ""
         choices = "; ".join(
             f"{entry.name} with `{'` and `'.join(entry.required_settings)}`"
             for entry in MECHANISMS.values()
         )
         raise ConfigError(
-            f"`sasl_mechanism`={name}{hint} is not supported yet",
+            f"`sasl_mechanism`={name} is not supported",
             remedy=f"set `sasl_mechanism` to one of {choices}",
         )
     return mechanism.create(settings)

@@ -1,0 +1,42 @@
+"""The Kerberos library, which is imported when a login first needs it."""
+
+from types import ModuleType
+
+from penstock.core.errors import ErrorCode, KafkaError
+
+
+def load_gssapi() -> ModuleType:
+    """Raises KafkaError with the remedy if the library is not installed."""
+    try:
+        import gssapi
+    except (ImportError, OSError) as error:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"GSSAPI needs the Python package gssapi, which cannot be imported ({error})",
+            remedy='run pip install "penstock[kerberos]", which needs the headers of Kerberos '
+            "(Debian: libkrb5-dev)",
+        ) from None
+    return gssapi
+
+
+def default_realm() -> str:
+    """Returns the default realm of krb5.conf; empty if there is none."""
+    gssapi = load_gssapi()
+    try:
+        name = gssapi.Name("nobody", gssapi.NameType.kerberos_principal)
+        return str(name.canonicalize(gssapi.MechType.kerberos)).rpartition("@")[2]
+    except gssapi.exceptions.GSSError:
+        return ""
+
+
+def gss_error_text(error: Exception) -> str:
+    """Returns what the library says about an error of it, in one line, without its codes."""
+    maj = getattr(error, "maj_code", None)
+    if maj is None:
+        return str(error)
+    gssapi = load_gssapi()
+    texts: list[str] = []
+    if isinstance(error, gssapi.exceptions.GSSError):
+        texts.extend(error.get_all_statuses(error.min_code, False))
+    text = "; ".join(part for part in texts if part) or str(error)
+    return " ".join(text.split())

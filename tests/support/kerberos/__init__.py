@@ -1,0 +1,1 @@
+"""A Kerberos realm for tests."""
