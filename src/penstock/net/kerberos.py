@@ -1,6 +1,7 @@
 """The Kerberos library, which is imported when a login first needs it."""
 
 from types import ModuleType
+from typing import Any
 
 from penstock.core.errors import ErrorCode, KafkaError
 
@@ -17,6 +18,13 @@ def load_gssapi() -> ModuleType:
             "(Debian: libkrb5-dev)",
         ) from None
     return gssapi
+
+
+def new_security_context(**options: Any) -> Any:
+    """Returns a security context whose `step` raises errors at once, not when it is next used."""
+    context = load_gssapi().SecurityContext(**options)
+    context.__DEFER_STEP_ERRORS__ = False
+    return context
 
 
 def default_realm() -> str:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.net.kerberos import default_realm, gss_error_text, load_gssapi
+from penstock.net.kerberos import default_realm, gss_error_text, load_gssapi, new_security_context
 from penstock.security.sasl.gssapi import GssError, KeytabSettings
 
 
@@ -50,9 +50,7 @@ class KeytabContext:
     def _attempt(self, token: bytes) -> tuple[bytes, bytes | GssError]:
         try:
             if self._context is None:
-                self._context = self._gssapi.SecurityContext(
-                    creds=self._credentials, usage="accept"
-                )
+                self._context = new_security_context(creds=self._credentials, usage="accept")
             return token, self._context.step(token) or b""
         except self._gssapi.exceptions.GSSError as error:
             return token, GssError(gss_error_text(error))

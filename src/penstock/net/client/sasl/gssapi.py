@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock.core.errors import KafkaError, nested_text
 from penstock.net.client.errors import AuthenticationError, ConfigError
 from penstock.net.client.sasl.client import ClientMechanism, SaslClient, SaslSettings
-from penstock.net.kerberos import gss_error_text, load_gssapi
+from penstock.net.kerberos import gss_error_text, load_gssapi, new_security_context
 from penstock.security.jaas import KERBEROS_LOGIN_MODULE, login_module
 from penstock.security.sasl.gssapi import GSSAPI, MAX_TOKEN_SIZE, NO_LAYER
 
@@ -101,7 +101,7 @@ class GssapiClient:
                 remedy=self._tickets.remedy,
             ) from None
         try:
-            self._context = self._gssapi.SecurityContext(
+            self._context = new_security_context(
                 name=self._gssapi.Name(self._service, self._gssapi.NameType.hostbased_service),
                 creds=credentials,
                 mech=self._gssapi.MechType.kerberos,
