@@ -42,6 +42,7 @@ from penstock.broker.routes import (
     Route,
     is_follower_fetch,
 )
+from penstock.broker.security.sasl_authenticator import receive_unframed
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.core.errors import (
     ErrorCode,
@@ -133,7 +134,9 @@ class Dispatcher:
         assert isinstance(session, Session)
         authenticator = session.authenticator
         if authenticator is not None and authenticator.expects_token:
-            connection.begin_response().send([authenticator.step_unframed(frame)])
+            step = receive_unframed(connection, authenticator, bytes(frame))
+            if step is not None:
+                self._start(step)
             return
         try:
             key, version, correlation_id, length = _HEAD.unpack_from(frame)
@@ -333,11 +336,7 @@ class Dispatcher:
             )
         except TooManyElementsError:
             connection.hold()
-            task = self._loop.create_task(
-                self._send_large(connection, pending, request, response, throttle_ms)
-            )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._send_large(connection, pending, request, response, throttle_ms))
             return
         except KafkaError as error:
             self._send_truncated(connection, pending, request, response, error)
@@ -501,6 +500,11 @@ class Dispatcher:
                 suppressed,
                 exc_info=error,
             )
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Cancels the requests in progress."""

@@ -10,6 +10,7 @@ from penstock.client.settings import CommonOptions, items
 from penstock.core.errors import KafkaError, nested_text
 from penstock.net.client.sasl import mechanisms
 from penstock.net.client.sasl.client import SaslClient, SaslSettings
+from penstock.net.client.sasl.tickets import KerberosSettings, TicketRenewal
 from penstock.net.client.sasl.token_sources import OAuthSettings
 from penstock.net.tls.key_stores import read_store
 from penstock.net.tls.settings import (
@@ -60,8 +61,7 @@ def login_factory(settings: CommonOptions) -> Callable[[str], SaslClient] | None
             settings["sasl_plain_username"],
             settings["sasl_plain_password"],
             oauth=_oauth_settings(settings),
-            kerberos_service_name=settings["sasl_kerberos_service_name"],
-            kerberos_domain_name=settings["sasl_kerberos_domain_name"],
+            kerberos=_kerberos_settings(settings),
         )
     )
 
@@ -83,6 +83,18 @@ def _oauth_settings(settings: CommonOptions) -> OAuthSettings:
         settings["sasl_login_refresh_min_period_seconds"],
         settings["sasl_login_refresh_buffer_seconds"],
         settings["sasl_oauth_token_provider"],
+    )
+
+
+def _kerberos_settings(settings: CommonOptions) -> KerberosSettings:
+    return KerberosSettings(
+        settings["sasl_kerberos_service_name"],
+        settings["sasl_kerberos_domain_name"],
+        TicketRenewal(
+            float(settings["sasl_kerberos_ticket_renew_window_factor"]),
+            float(settings["sasl_kerberos_ticket_renew_jitter"]),
+            settings["sasl_kerberos_min_time_before_relogin"],
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_type_hints
 
 from penstock.client.errors import ConfigError
+from penstock.client.kerberos_settings import KerberosOptions
 from penstock.client.oauth_settings import OAuthOptions
 from penstock.client.setting import Setting as Setting
 
@@ -24,7 +25,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAX_INT = 2**31 - 1
 
 
-class CommonOptions(OAuthOptions, total=False):
+class CommonOptions(OAuthOptions, KerberosOptions, total=False):
     """The settings of every client."""
 
     bootstrap_servers: Annotated[
@@ -93,12 +94,6 @@ class CommonOptions(OAuthOptions, total=False):
     ]
     sasl_mechanism: Annotated[
         str, Setting("GSSAPI", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.")
-    ]
-    sasl_kerberos_service_name: Annotated[
-        str | None, Setting(None, "Service in the principal of the brokers; kafka if not set.")
-    ]
-    sasl_kerberos_domain_name: Annotated[
-        str | None, Setting(None, "Host in the principal of the brokers; if not set, their own.")
     ]
     sasl_jaas_config: Annotated[
         str | None, Setting(None, "Login in the format of Kafka's property files.")

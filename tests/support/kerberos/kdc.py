@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.support.kafka.broker import MissingPartError
 
 REALM: Final = "PENSTOCK.TEST"
@@ -98,6 +100,28 @@ def kerberos_realm() -> Iterator[Realm]:
         finally:
             process.terminate()
             process.wait(10)
+
+
+@contextmanager
+def realm_of_this_process() -> Iterator[Realm]:
+    """Starts a KDC, and makes the test's own process belong to its realm until the end."""
+    with kerberos_realm() as realm, pytest.MonkeyPatch.context() as patch:
+        for name, value in realm.environment.items():
+            patch.setenv(name, value)
+        yield realm
+
+
+def broker_settings(realm: Realm) -> dict[str, str]:
+    """Returns the settings of a broker with one listener, for GSSAPI logins, at a free port."""
+    return {
+        "listeners": f"SASL_PLAINTEXT://{HOST}:0",
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": krb5_login_module(
+            realm.keytab(BROKER), BROKER
+        ),
+        "connection.failed.authentication.delay.ms": "0",
+    }
 
 
 def _write_configuration(directory: Path, port: int) -> dict[str, str]:

@@ -19,9 +19,9 @@ from penstock.broker.config.checks import check_values
 from penstock.broker.config.describe import BrokerDescriptions
 from penstock.broker.config.entry import ConfigEntry
 from penstock.broker.config.listeners import (
-    check_mechanisms,
     Listeners,
     ListenerSpec,
+    check_mechanisms,
     protocol_map,
     resolve_listeners,
 )

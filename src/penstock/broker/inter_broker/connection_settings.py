@@ -14,11 +14,19 @@ from penstock.broker.config.listeners import ListenerSpec
 from penstock.core.errors import KafkaError
 from penstock.net.client.sasl.client import SaslClient, SaslSettings
 from penstock.net.client.sasl.mechanisms import MECHANISMS, login_factory
+from penstock.net.client.sasl.tickets import KerberosSettings, TicketRenewal
 from penstock.net.client.sasl.token_sources import OAuthSettings
 from penstock.net.client.settings import ConnectionSettings
 from penstock.net.tls.settings import load_key, load_trusted, new_client_context
 from penstock.security.jaas import PLAIN_LOGIN_MODULE, SCRAM_LOGIN_MODULE, login_module
-from penstock.security.sasl.gssapi import GSSAPI, keytab_settings
+from penstock.security.krb5_login import (
+    JAAS_SETTING,
+    SERVICE_NAME_SETTING,
+    parse_krb5_login,
+    parse_server_login,
+    service_name,
+)
+from penstock.security.sasl.gssapi import GSSAPI
 from penstock.security.sasl.oauthbearer import OAUTHBEARER
 from penstock.security.sasl.plain import PLAIN
 
@@ -103,21 +111,22 @@ def _kerberos_login(config: BrokerConfig, spec: ListenerSpec) -> Callable[[str],
     def text(name: str) -> str | None:
         return config.listener_setting(spec.name, name, GSSAPI)
 
-    setting = f"listener.name.{spec.name.lower()}.gssapi.sasl.jaas.config"
-    jaas_config = text("sasl.jaas.config")
+    prefix = f"listener.name.{spec.name.lower()}.gssapi."
     try:
-        keytab_settings(jaas_config)
-        return login_factory(
-            SaslSettings(
-                GSSAPI,
-                jaas_config=jaas_config,
-                kerberos_service_name=text("sasl.kerberos.service.name"),
-            )
+        jaas_config = text(JAAS_SETTING)
+        parse_server_login(jaas_config)
+        name = service_name(text(SERVICE_NAME_SETTING), parse_krb5_login(jaas_config))
+        renewal = TicketRenewal(
+            float(text("sasl.kerberos.ticket.renew.window.factor") or 0.8),
+            float(text("sasl.kerberos.ticket.renew.jitter") or 0.05),
+            int(text("sasl.kerberos.min.time.before.relogin") or 60_000),
         )
     except KafkaError as error:
-        raise ConfigError(
-            error.cause.replace("`sasl_jaas_config`", "").strip(" :"), setting, remedy=error.remedy
-        ) from None
+        cause = error.cause.removeprefix(f"{JAAS_SETTING}: ")
+        setting = prefix + (error.subject or JAAS_SETTING)
+        raise ConfigError(cause, setting, remedy=error.remedy) from None
+    kerberos = KerberosSettings(name, renewal=renewal)
+    return login_factory(SaslSettings(GSSAPI, jaas_config=jaas_config, kerberos=kerberos))
 
 
 def _token_settings(config: BrokerConfig, spec: ListenerSpec) -> SaslSettings:

@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.net.kerberos import default_realm, gss_error_text, load_gssapi, new_security_context
+from penstock.security.krb5_login import ANY_PRINCIPAL
 from penstock.security.sasl.gssapi import GssError, KeytabSettings
 
 
@@ -65,7 +66,9 @@ class KeytabAcceptor:
         try:
             with open(settings.keytab, "rb"):
                 pass  # the library would only say that no key was found
-            name = gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal)
+            name = None
+            if settings.principal != ANY_PRINCIPAL:
+                name = gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal)
             self._credentials = gssapi.Credentials(
                 usage="accept",
                 name=name,

@@ -6,11 +6,12 @@ must log in again on the same connection before that time is over (KIP-368).
 """
 
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeAlias
 
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.net.server.connection import Connection, PendingResponse
 from penstock.protocol.api_key import ApiKey
 from penstock.security.sasl.server import ClaimsName, SaslServer
 
@@ -150,13 +151,13 @@ class SaslServerAuthenticator:
         self._expires_ms = self._clock.monotonic_ms() + self._lifetime_ms if lifetimes else None
         self._on_login(name, server.mechanism)
 
-    def step_unframed(self, token: memoryview) -> bytes:
+    def step_unframed(self, token: bytes) -> bytes:
         """Returns the challenge, with its length, for a token in a frame of its own.
 
         Raises ProtocolError if it is refused: such a client cannot receive an error.
         """
         try:
-            challenge = self.step(bytes(token))
+            challenge = self.step(token)
         except KafkaError as error:
             raise ProtocolError(f"login refused: {error.message}") from error
         return _LENGTH.pack(len(challenge)) + challenge
@@ -165,3 +166,35 @@ class SaslServerAuthenticator:
     def lifetime_ms(self) -> int:
         """How long the login is valid; 0 means permanently."""
         return self._lifetime_ms
+
+
+def receive_unframed(
+    connection: Connection, authenticator: SaslServerAuthenticator, token: bytes
+) -> Coroutine[Any, Any, None] | None:
+    """Responds to a token in a frame of its own. Returns the work to start if it has to wait.
+
+    Raises ProtocolError if the token is refused.
+    """
+    waiting = authenticator.prepare(token)
+    response = connection.begin_response()
+    if waiting is None:
+        response.send([authenticator.step_unframed(token)])
+        return None
+    connection.hold()
+    return _respond_later(waiting, connection, response, authenticator, token)
+
+
+async def _respond_later(
+    waiting: Awaitable[None],
+    connection: Connection,
+    response: PendingResponse,
+    authenticator: SaslServerAuthenticator,
+    token: bytes,
+) -> None:
+    try:
+        await waiting
+        response.send([authenticator.step_unframed(token)])
+    except ProtocolError as error:
+        connection.close(error.message)
+    finally:
+        connection.release()

@@ -159,10 +159,10 @@ class SessionFactory:
         )
 
     def _report(self, spec: ListenerSpec, reason: str) -> None:
-        suppressed = self._log_limiter.allow("refused token", self._clock.monotonic_ms())
+        suppressed = self._log_limiter.allow("refused login", self._clock.monotonic_ms())
         if suppressed is not None:
             more = f" ({suppressed} more not logged)" if suppressed else ""
-            logger.warning("listener %s: a token was refused: %s%s", spec.name, reason, more)
+            logger.warning("listener %s: a login was refused: %s%s", spec.name, reason, more)
 
 
 def _close_soon(connection: Connection, reason: str) -> None:

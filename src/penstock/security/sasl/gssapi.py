@@ -7,9 +7,15 @@ security layers that it supports, which is none, and the client selects it and n
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
-from penstock.core.errors import ErrorCode, KafkaError
-from penstock.security.jaas import KERBEROS_LOGIN_MODULE, login_module
+from penstock.core.errors import KafkaError
 from penstock.security.kerberos_names import RULES_SETTING, PrincipalRules
+from penstock.security.krb5_login import (
+    JAAS_SETTING,
+    SERVICE_NAME_SETTING,
+    parse_krb5_login,
+    parse_server_login,
+    service_name,
+)
 from penstock.security.sasl.server import (
     SaslServer,
     ServerContext,
@@ -25,10 +31,6 @@ NO_LAYER: Final = 0x01
 MAX_TOKEN_SIZE: Final = 65_536
 """Tickets with the groups of a Windows domain have at most 64 KiB."""
 
-_EXAMPLE: Final = (
-    f"{KERBEROS_LOGIN_MODULE} required useKeyTab=true storeKey=true "
-    'keyTab="/etc/kafka.keytab" principal="kafka/host@REALM";'
-)
 _REFUSED: Final = "authentication failed: invalid Kerberos credentials (SASL mechanism GSSAPI)"
 
 
@@ -152,38 +154,17 @@ class GssapiServer:
                 "authentication failed: only connections without a SASL security layer are "
                 "accepted; use SASL_SSL for encryption"
             )
-        principal = self._context.client
-        if message[4:] not in (b"", principal.encode()):
-            raise authentication_error(
-                "authentication failed: the authorization id is not the Kerberos principal"
-            )
-        return self._rules.user_name(principal)
-
-
-def keytab_settings(jaas_config: str | None) -> KeytabSettings:
-    """Returns the keytab and principal of a server. Raises KafkaError that names the setting."""
-    if not jaas_config:
-        raise _incomplete("is missing: it names the keytab and the principal of this broker")
-    options = login_module(jaas_config, KERBEROS_LOGIN_MODULE).options
-    for name in ("keyTab", "principal"):
-        if not options.get(name):
-            raise _incomplete(f"has no {name}")
-    return KeytabSettings(options["keyTab"].removeprefix("FILE:"), options["principal"])
-
-
-def _incomplete(cause: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_CONFIG,
-        cause,
-        subject="listener.name.<listener>.gssapi.sasl.jaas.config",
-        remedy=f"set it to {_EXAMPLE}",
-    )
+        # As in Kafka, the authorization id that may follow is not used: whatever a client names, it
+        # is the principal of its ticket.
+        return self._rules.user_name(self._context.client)
 
 
 def _create(context: ServerContext) -> Callable[[], SaslServer]:
-    acceptor = context.acceptor_of(
-        keytab_settings((context.setting("sasl.jaas.config", GSSAPI) or "").strip())
-    )
+    jaas_config = (context.setting(JAAS_SETTING, GSSAPI) or "").strip()
+    keytab = KeytabSettings(*parse_server_login(jaas_config))
+    # Only a broker that logs in to others uses the name, but like Kafka's, every one needs it.
+    service_name(context.setting(SERVICE_NAME_SETTING, GSSAPI), parse_krb5_login(jaas_config))
+    acceptor = context.acceptor_of(keytab)
     texts = (context.setting(RULES_SETTING, GSSAPI) or "").split(",")
     rules = PrincipalRules(texts, acceptor.default_realm)
     return lambda: GssapiServer(acceptor.new_context(), rules, context.report)

@@ -96,15 +96,15 @@ sasl.login.retry.backoff.ms LONG L-* . 100
     The first time before a token request is retried.
 sasl.kerberos.kinit.cmd STRING Mb- . /usr/bin/kinit
     The kinit command of Kerberos.
-sasl.kerberos.min.time.before.relogin LONG Mb- . 60000
+sasl.kerberos.min.time.before.relogin LONG Mb* . 60000
     The minimum time between two Kerberos logins.
 sasl.kerberos.principal.to.local.rules LIST Mb* . DEFAULT
     The rules that map a Kerberos principal to a user name.
 sasl.kerberos.service.name STRING Mb* . null
     The Kerberos principal name of the service.
-sasl.kerberos.ticket.renew.jitter DOUBLE Mb- . 0.05
+sasl.kerberos.ticket.renew.jitter DOUBLE Mb* . 0.05
     The random variation of the renewal time of a ticket.
-sasl.kerberos.ticket.renew.window.factor DOUBLE Mb- . 0.8
+sasl.kerberos.ticket.renew.window.factor DOUBLE Mb* . 0.8
     The fraction of a ticket's lifetime after which it is renewed.
 sasl.oauthbearer.assertion.algorithm STRING M-- ~{ES256,RS256} RS256
     The algorithm that signs assertions.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from penstock.net.client.sasl.tickets import KerberosSettings
     from penstock.net.client.sasl.token_sources import OAuthSettings
 
 
@@ -49,9 +50,7 @@ class SaslSettings:
     username: str | None = None
     password: str | None = None
     oauth: "OAuthSettings | None" = None
-    kerberos_service_name: str | None = None
-    kerberos_domain_name: str | None = None
-    """The host in the principal of the brokers; if None, the host of the connection."""
+    kerberos: "KerberosSettings | None" = None
 
 
 class ClientMechanism(NamedTuple):
