@@ -2,7 +2,7 @@
 # Prepares this machine for the project: setup.sh system VERSION | python | programs | kafka VERSION |
 # kafka-apps VERSION | java-clients VERSION | spark-kafka | kafkajs | franz-go, where VERSION is that of
 # Apache Kafka in tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js, kcat,
-# PostgreSQL, MariaDB, ZooKeeper and Prometheus.
+# Kerberos, PostgreSQL, MariaDB, ZooKeeper and Prometheus.
 # What is missing is installed with apt-get when we are root on a Debian-like machine; otherwise
 # every missing part gets one line that says how to get it, and the script fails.
 # pip, Maven and apt-get use whatever package sources the machine is configured for.
@@ -93,6 +93,8 @@ check_python() {
     if [[ -n $python && ! -e $include/Python.h ]]; then
         missing "the C headers of $python" python3-dev
     fi
+    # The package gssapi is compiled.
+    command -v krb5-config >/dev/null || missing "the C headers of Kerberos (krb5-config)" libkrb5-dev
 }
 
 setup_python() {
@@ -200,10 +202,23 @@ check_go() { # from 1.21 on, Go fetches the newer version that go.mod may name
     ((${minor:-0} >= 21)) || missing "Go 1.21 or newer" golang-go
 }
 
+# Only the programs: the tests start KDCs of their own, in temporary directories. kcat logs in with the
+# module of SASL.
+check_kerberos() {
+    local name
+    for name in krb5kdc:krb5-kdc kdb5_util:krb5-kdc kadmin.local:krb5-admin-server kinit:krb5-user; do
+        PATH=$PATH:/usr/sbin command -v "${name%:*}" >/dev/null ||
+            missing "${name%:*} of Kerberos" "${name#*:}"
+    done
+    [[ -n $(compgen -G '/usr/lib*/sasl2/libgssapiv2.so' || compgen -G '/usr/lib/*/sasl2/libgssapiv2.so') ]] ||
+        missing "the Kerberos module of SASL" libsasl2-modules-gssapi-mit
+}
+
 check_programs() {
     check_java
     check_node
     check_kcat
+    check_kerberos
     check_databases
     check_zookeeper
     check_prometheus
