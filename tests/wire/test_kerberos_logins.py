@@ -83,6 +83,13 @@ def test_tickets_in_a_cache_log_in(setup: Setup, monkeypatch: pytest.MonkeyPatch
     create_topic(setup.settings(None), "clicks")
 
 
+def test_the_login_of_a_jaas_file(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = setup.realm.directory / "jaas.conf"
+    path.write_text(f"KafkaClient {{ {krb5_login_module(setup.ann, 'ann')} }};")
+    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={path}")
+    create_topic(setup.settings(None), "returns")
+
+
 @pytest.mark.parametrize("version", [0, 1])
 def test_raw_logins(setup: Setup, version: int) -> None:
     """After SaslHandshake version 0, tokens are frames of their own."""

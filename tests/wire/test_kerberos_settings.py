@@ -1,4 +1,4 @@
-"""GSSAPI settings that cannot work: one line says what to do when a broker or client starts (X2)."""
+"""GSSAPI settings that cannot work: one line says what to do when a process starts (X2)."""
 
 import sys
 from collections.abc import Iterator

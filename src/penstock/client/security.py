@@ -12,6 +12,7 @@ from penstock.net.client.sasl import mechanisms
 from penstock.net.client.sasl.client import SaslClient, SaslSettings
 from penstock.net.client.sasl.tickets import KerberosSettings, TicketRenewal
 from penstock.net.client.sasl.token_sources import OAuthSettings
+from penstock.net.jaas_file import login_of_jaas_file
 from penstock.net.tls.key_stores import read_store
 from penstock.net.tls.settings import (
     TlsSettings,
@@ -21,6 +22,7 @@ from penstock.net.tls.settings import (
     use_key,
     use_trusted,
 )
+from penstock.security.jaas_file import CLIENT_SECTION
 
 _SETTING: Final = re.compile(r"(?<![\w/.-])ssl(?:\.[a-z]+)+(?![\w/-])")
 
@@ -57,13 +59,23 @@ def login_factory(settings: CommonOptions) -> Callable[[str], SaslClient] | None
     return mechanisms.login_factory(
         SaslSettings(
             settings["sasl_mechanism"],
-            settings["sasl_jaas_config"],
+            _jaas_config(settings),
             settings["sasl_plain_username"],
             settings["sasl_plain_password"],
             oauth=_oauth_settings(settings),
             kerberos=_kerberos_settings(settings),
         )
     )
+
+
+def _jaas_config(settings: CommonOptions) -> str | None:
+    """Returns `sasl_jaas_config`; if no setting names a user, what the JAAS file has, if any."""
+    if settings["sasl_jaas_config"] is not None or settings["sasl_plain_username"] is not None:
+        return settings["sasl_jaas_config"]
+    try:
+        return login_of_jaas_file((CLIENT_SECTION,), settings["sasl_mechanism"])
+    except KafkaError as error:
+        raise ConfigError(nested_text(error)) from None
 
 
 def _oauth_settings(settings: CommonOptions) -> OAuthSettings:

@@ -1,4 +1,7 @@
-"""The format of `sasl.jaas.config`: a login module class, a flag, options and a semicolon (X2)."""
+"""JAAS configurations: a login module class, a flag, options and a semicolon (X2).
+
+`sasl.jaas.config` has one such entry, and a JAAS file has sections with entries.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +22,7 @@ _TOKEN = re.compile(
     (?P<space> \s+ | //[^\r\n]* | /\*.*?\*/ )
   | (?P<word> [\w.$-]+ )
   | (?P<quoted> "(?:\\.|[^"\\\r\n])*" | '(?:\\.|[^'\\\r\n])*' )
-  | (?P<sign> [=;] )
+  | (?P<sign> [=;{}] )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -40,7 +43,7 @@ class LoginModule(NamedTuple):
 
 class _Token(NamedTuple):
     sign: bool
-    """Whether it is `=` or `;`."""
+    """Whether it is `=`, `;` or a brace."""
     text: str
 
 
@@ -86,6 +89,31 @@ def parse_jaas(text: str) -> list[LoginModule]:
     if not modules:
         raise _invalid(f"no login module given; write '{PLAIN_LOGIN_MODULE} required …;'")
     return modules
+
+
+def parse_sections(text: str) -> dict[str, list[LoginModule]]:
+    """Returns the entries of a JAAS file by the name of their section."""
+    tokens = _tokens(text)
+    sections: dict[str, list[LoginModule]] = {}
+    for name in tokens:
+        if name.sign or next(tokens, None) != (True, "{"):
+            raise _invalid(f"expected the name of a section and {{, found {name.text!r}")
+        sections[name.text] = _section(name.text, tokens)
+    return sections
+
+
+def _section(name: str, tokens: Iterator[_Token]) -> list[LoginModule]:
+    modules = []
+    for first in tokens:
+        if first == (True, "}"):
+            end = next(tokens, None)
+            if end != (True, ";"):
+                raise _invalid(f"section {name} must end with }};")
+            return modules
+        if first.sign:
+            raise _invalid(f"expected the class of a login module, found {first.text!r}")
+        modules.append(_entry(first.text, tokens))
+    raise _invalid(f"section {name} is not closed; write }}; at its end")
 
 
 def _entry(name: str, tokens: Iterator[_Token]) -> LoginModule:

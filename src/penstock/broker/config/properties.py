@@ -6,6 +6,8 @@ from pathlib import Path
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.settings import ConfigError
 from penstock.core.java_properties import PropertiesSyntaxError, Property, parse_properties
+from penstock.net.jaas_file import login_of_jaas_file
+from penstock.security.jaas_file import server_sections
 
 
 def load_broker_config(
@@ -13,13 +15,16 @@ def load_broker_config(
 ) -> BrokerConfig:
     """Returns the settings of a file, or the defaults, with `key=value` overrides.
 
+    SASL listeners without `sasl.jaas.config` get their entries of the JAAS file, if there is one.
     A ConfigError has one line with the location of the setting and what to do.
     """
     properties = {} if path is None else read_properties(path)
     options = parse_overrides(overrides)
     texts = {name: entry.value for name, entry in properties.items()} | options
     try:
-        return BrokerConfig.from_properties(texts, hostname=hostname)
+        config = BrokerConfig.from_properties(texts, hostname=hostname)
+        logins = _logins_of_jaas_file(config)
+        return BrokerConfig.from_properties(texts | logins, hostname=hostname) if logins else config
     except ConfigError as error:
         if error.name in options:
             location = "--set "
@@ -29,6 +34,21 @@ def load_broker_config(
             raise
         subject = location + error.subject
         raise ConfigError(error.cause, error.name, subject=subject, remedy=error.remedy) from None
+
+
+def _logins_of_jaas_file(config: BrokerConfig) -> dict[str, str]:
+    """Returns the `sasl.jaas.config` of each listener and mechanism that has none in `config`."""
+    logins = {}
+    for spec in config.listeners:
+        if not spec.protocol.sasl:
+            continue
+        for mechanism in config.sasl_mechanisms(spec.name):
+            if config.listener_setting(spec.name, "sasl.jaas.config", mechanism) is None:
+                login = login_of_jaas_file(server_sections(spec.name), mechanism)
+                if login is not None:
+                    prefix = f"listener.name.{spec.name.lower()}.{mechanism.lower()}"
+                    logins[f"{prefix}.sasl.jaas.config"] = login
+    return logins
 
 
 def read_properties(path: Path) -> dict[str, Property]:

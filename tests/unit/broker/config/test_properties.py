@@ -6,6 +6,7 @@ import pytest
 
 from penstock.broker.config.properties import load_broker_config, parse_overrides, read_properties
 from penstock.broker.config.settings import ConfigError
+from penstock.core.errors import KafkaError
 
 
 def written(directory: Path, content: str | bytes) -> Path:
@@ -93,3 +94,30 @@ def test_the_last_of_two_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["num.partitions", "=3", ""])
 def test_invalid_options_are_refused(option: str) -> None:
     assert "must be key=value" in refusal(None, option)
+
+
+def test_listeners_without_a_login_have_those_of_the_jaas_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X2: KAFKA_OPTS names the file, as for Kafka's brokers."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    jaas_file = tmp_path / "jaas.conf"
+    jaas_file.write_text(f'KafkaServer {{ {module} user_ann="from-file"; }};')
+    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={jaas_file}")
+    settings = [
+        "listeners=SASL_PLAINTEXT://:0,SASL_SSL://:0,PLAINTEXT://:0",
+        "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
+        f'listener.name.sasl_ssl.plain.sasl.jaas.config={module} user_ann="own";',
+    ]
+    config = load_broker_config(None, settings)
+    assert config.listener_setting("SASL_PLAINTEXT", "sasl.jaas.config", "PLAIN") == (
+        f'{module} user_ann="from-file";'
+    )
+    assert "own" in str(config.listener_setting("SASL_SSL", "sasl.jaas.config", "PLAIN"))
+    assert config.listener_setting("SASL_SSL", "sasl.jaas.config", "SCRAM-SHA-256") is None
+    jaas_file.write_text("KafkaServer {")
+    with pytest.raises(KafkaError, match=r"JAAS file .*jaas\.conf: section KafkaServer is not"):
+        load_broker_config(None, settings)
+    jaas_file.unlink()
+    with pytest.raises(KafkaError, match=r"KAFKA_OPTS: the JAAS file .* cannot be read \(No such"):
+        load_broker_config(None, settings)
