@@ -39,12 +39,11 @@ def default_realm() -> str:
 
 def gss_error_text(error: Exception) -> str:
     """Returns what the library says about an error of it, in one line, without its codes."""
-    maj = getattr(error, "maj_code", None)
-    if maj is None:
-        return str(error)
     gssapi = load_gssapi()
-    texts: list[str] = []
-    if isinstance(error, gssapi.exceptions.GSSError):
-        texts.extend(error.get_all_statuses(error.min_code, False))
-    text = "; ".join(part for part in texts if part) or str(error)
-    return " ".join(text.split())
+    if not isinstance(error, gssapi.exceptions.GSSError):
+        return str(error)
+    # The minor status is Kerberos's own reason. Where it has none, it says that all went well.
+    statuses = error.get_all_statuses(error.min_code, False)
+    if not error.min_code or statuses == ["Success"]:
+        statuses = error.get_all_statuses(error.maj_code, True)
+    return " ".join("; ".join(status for status in statuses if status).split())

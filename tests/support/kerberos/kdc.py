@@ -61,6 +61,12 @@ class Realm:
             *("kinit", *options, "-c", str(cache), "-k", "-t", str(keytab), principal),
         )
 
+    def tickets_issued(self, principal: str) -> int:
+        """Returns how many initial tickets the KDC has issued to a principal."""
+        lines = (self.directory / "kdc.log").read_text().splitlines()
+        name = f"{principal}@{REALM} for krbtgt/"
+        return sum("AS_REQ" in line and "ISSUE" in line and name in line for line in lines)
+
     def _kadmin(self, *commands: str) -> None:
         # One process for all commands: each would open the database again.
         _run(self.environment, "kadmin.local", "-r", REALM, stdin="\n".join(commands) + "\n")
@@ -75,15 +81,17 @@ def krb5_login_module(keytab: Path, principal: str) -> str:
 
 
 @contextmanager
-def kerberos_realm() -> Iterator[Realm]:
+def kerberos_realm(clock_skew_s: int = 300) -> Iterator[Realm]:
     """Starts a KDC with the principal `BROKER`, and stops it at the end.
+
+    Tickets are accepted for `clock_skew_s` after their end.
 
     Its directory has a short path: libkrb5 refuses long ones for some files.
     """
     with tempfile.TemporaryDirectory(prefix="krb") as name:
         directory = Path(name)
         port = _free_port()
-        environment = _write_configuration(directory, port)
+        environment = _write_configuration(directory, port, clock_skew_s)
         _run(environment, "kdb5_util", "create", "-s", "-r", REALM, "-P", "master-password")
         realm = Realm(directory, environment)
         realm.add(BROKER)
@@ -103,9 +111,9 @@ def kerberos_realm() -> Iterator[Realm]:
 
 
 @contextmanager
-def realm_of_this_process() -> Iterator[Realm]:
+def realm_of_this_process(clock_skew_s: int = 300) -> Iterator[Realm]:
     """Starts a KDC, and makes the test's own process belong to its realm until the end."""
-    with kerberos_realm() as realm, pytest.MonkeyPatch.context() as patch:
+    with kerberos_realm(clock_skew_s) as realm, pytest.MonkeyPatch.context() as patch:
         for name, value in realm.environment.items():
             patch.setenv(name, value)
         yield realm
@@ -121,10 +129,11 @@ def broker_settings(realm: Realm) -> dict[str, str]:
             realm.keytab(BROKER), BROKER
         ),
         "connection.failed.authentication.delay.ms": "0",
+        "group.initial.rebalance.delay.ms": "0",
     }
 
 
-def _write_configuration(directory: Path, port: int) -> dict[str, str]:
+def _write_configuration(directory: Path, port: int, clock_skew_s: int) -> dict[str, str]:
     (directory / "krb5.conf").write_text(
         f"""\
 [libdefaults]
@@ -135,6 +144,7 @@ def _write_configuration(directory: Path, port: int) -> dict[str, str]:
     rdns = false
     udp_preference_limit = 1
     forwardable = true
+    clockskew = {clock_skew_s}
 [realms]
     {REALM} = {{
         kdc = 127.0.0.1:{port}

@@ -36,7 +36,6 @@ class KerberosSettings:
 @dataclass(frozen=True, slots=True)
 class _Ticket:
     credentials: Any
-    obtained_s: float
     renewal_s: float
     """When the next one is due."""
     expiry_s: float
@@ -123,18 +122,18 @@ class TicketSource:
 
     def _new_ticket(self, credentials: Any, now_s: float, lifetime_s: float | None) -> _Ticket:
         if lifetime_s is None:
-            return _Ticket(credentials, now_s, _NO_LIMIT, _NO_LIMIT)
+            return _Ticket(credentials, _NO_LIMIT, _NO_LIMIT)
         renewal = self._renewal
         window = renewal.window_factor + renewal.jitter * self._jitter
-        return _Ticket(
-            credentials, now_s, now_s + lifetime_s * min(window, 1.0), now_s + lifetime_s
-        )
+        return _Ticket(credentials, now_s + lifetime_s * min(window, 1.0), now_s + lifetime_s)
 
     def _is_due(self, ticket: _Ticket, now_s: float) -> bool:
-        if now_s >= ticket.expiry_s:
-            return True
+        """Returns whether to obtain the next ticket now: not too often, unless this one would
+        expire meanwhile, like Kafka."""
         min_time_s = self._renewal.min_time_before_relogin_ms / 1000
-        return now_s >= ticket.renewal_s and now_s - self._last_login_s >= min_time_s
+        return now_s >= ticket.renewal_s and (
+            now_s - self._last_login_s >= min_time_s or ticket.expiry_s - now_s < min_time_s
+        )
 
     def _acquire(self, store: dict[str, str] | None) -> Any:
         name = None
