@@ -27,6 +27,23 @@ def new_security_context(**options: Any) -> Any:
     return context
 
 
+def acquire_keys(keytab: str, principal: str | None) -> Any:
+    """Returns the credentials of a server with the keys of a principal, or of all, in a keytab.
+
+    Raises the library's GSSError if it has none.
+    """
+    gssapi = load_gssapi()
+    name = None
+    if principal is not None:
+        name = gssapi.Name(principal, gssapi.NameType.kerberos_principal)
+    return gssapi.Credentials(
+        usage="accept",
+        name=name,
+        mechs=[gssapi.MechType.kerberos],
+        store={"keytab": f"FILE:{keytab}"},
+    )
+
+
 def default_realm() -> str:
     """Returns the default realm of krb5.conf; empty if there is none."""
     gssapi = load_gssapi()

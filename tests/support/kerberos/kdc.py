@@ -36,14 +36,20 @@ class Realm:
     environment: Mapping[str, str]
     """The variables with which a process belongs to the realm."""
 
+    @property
+    def java_option(self) -> str:
+        """The option with which a JVM belongs to the realm: Java does not read KRB5_CONFIG."""
+        return f"-Djava.security.krb5.conf={self.directory / 'krb5.conf'}"
+
     def add(self, *principals: str, options: str = "") -> None:
         """Adds principals with random keys; `options` are those of addprinc, such as
         `-maxlife 1hour`."""
         self._kadmin(*(f"addprinc -randkey {options} {principal}" for principal in principals))
 
     def keytab(self, principal: str, name: str | None = None) -> Path:
-        """Writes the principal's key to a keytab; its key stays the same."""
+        """Writes the principal's key, which stays the same, to a new keytab."""
         path = self.directory / f"{name or principal.split('@')[0].replace('/', '-')}.keytab"
+        path.unlink(missing_ok=True)
         self._kadmin(f"ktadd -norandkey -k {path} {principal}")
         return path
 

@@ -4,7 +4,13 @@ import asyncio
 from typing import Any
 
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.net.kerberos import default_realm, gss_error_text, load_gssapi, new_security_context
+from penstock.net.kerberos import (
+    acquire_keys,
+    default_realm,
+    gss_error_text,
+    load_gssapi,
+    new_security_context,
+)
 from penstock.security.krb5_login import ANY_PRINCIPAL
 from penstock.security.sasl.gssapi import GssError, KeytabSettings
 
@@ -66,15 +72,8 @@ class KeytabAcceptor:
         try:
             with open(settings.keytab, "rb"):
                 pass  # the library would only say that no key was found
-            name = None
-            if settings.principal != ANY_PRINCIPAL:
-                name = gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal)
-            self._credentials = gssapi.Credentials(
-                usage="accept",
-                name=name,
-                mechs=[gssapi.MechType.kerberos],
-                store={"keytab": f"FILE:{settings.keytab}"},
-            )
+            principal = None if settings.principal == ANY_PRINCIPAL else settings.principal
+            self._credentials = acquire_keys(settings.keytab, principal)
         except OSError as error:
             raise _unusable(
                 f"the keytab {settings.keytab} cannot be read ({error.strerror})",

@@ -75,6 +75,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> ScriptedLibrary:
     for module in (client_module, tickets_module):
         monkeypatch.setattr(module, "load_gssapi", lambda: scripted)
         monkeypatch.setattr(module, "gss_error_text", str)
+    monkeypatch.setattr(tickets_module, "acquire_keys", lambda keytab, principal: None)
     monkeypatch.setattr(client_module, "new_security_context", lambda **_: ScriptedContext())
     return scripted
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from penstock.net.client.errors import AuthenticationError
-from penstock.net.kerberos import gss_error_text, load_gssapi
+from penstock.net.kerberos import acquire_keys, gss_error_text, load_gssapi
 from penstock.security.krb5_login import Krb5Login
 
 
@@ -82,7 +82,7 @@ class TicketSource:
                     return self._from_cache()
                 except AuthenticationError:
                     pass  # like Java, the keytab is for when the cache has no ticket
-            return self._from_keytab()
+            return self._from_keytab(self._login.keytab)
 
     def _from_cache(self) -> Any:
         store = None if self._login.cache is None else {"ccache": self._login.cache}
@@ -96,7 +96,7 @@ class TicketSource:
             ) from None
         return credentials
 
-    def _from_keytab(self) -> Any:
+    def _from_keytab(self, keytab: str) -> Any:
         now_s = self._monotonic_s()
         ticket = self._ticket
         if ticket is not None and not self._is_due(ticket, now_s):
@@ -104,21 +104,30 @@ class TicketSource:
         self._last_login_s = now_s
         try:
             credentials = self._acquire(
-                {"client_keytab": f"FILE:{self._login.keytab}", "ccache": self._memory_cache}
+                {"client_keytab": f"FILE:{keytab}", "ccache": self._memory_cache}
             )
             lifetime_s = credentials.lifetime
         except self._gssapi.exceptions.GSSError as error:
             if ticket is not None and now_s < ticket.expiry_s:
                 return ticket.credentials  # the KDC may be back before it expires
-            raise AuthenticationError(
-                f"there is no Kerberos ticket: {gss_error_text(error)}",
-                remedy=f"check the principal and the keytab {self._login.keytab} with kinit -k -t, "
-                "and the KDC in krb5.conf",
-            ) from None
+            raise self._refused_keytab(keytab, error) from None
         # The library would take the next ticket from the cache of this one.
         self._memory_cache = _new_memory_cache()
         self._ticket = self._new_ticket(credentials, now_s, lifetime_s)
         return credentials
+
+    def _refused_keytab(self, keytab: str, error: Exception) -> AuthenticationError:
+        reason = gss_error_text(error)
+        try:
+            acquire_keys(keytab, self._login.principal)
+        except self._gssapi.exceptions.GSSError:
+            # The library has tried its ticket cache then, and complains about that.
+            reason = f"the keytab {keytab} has no keys of {self._login.principal}"
+        return AuthenticationError(
+            f"there is no Kerberos ticket: {reason}",
+            remedy=f"check the principal and the keytab with kinit -k -t {keytab}, and the KDC in "
+            "krb5.conf",
+        )
 
     def _new_ticket(self, credentials: Any, now_s: float, lifetime_s: float | None) -> _Ticket:
         if lifetime_s is None:
