@@ -6,22 +6,24 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from penstock.client import Admin
-from penstock.core.errors import KafkaError
-from tests.support.broker.in_process import running_broker
-from tests.support.kafka.broker import KafkaParts
+from penstock.client import Admin, Consumer, Producer
+from penstock.core.errors import ErrorCode, KafkaError
+from tests.support.broker.in_process import WireClient, running_broker
+from tests.support.kafka.broker import KafkaBroker, KafkaParts
 from tests.support.kafka.tools import KafkaTools, Shell
 from tests.support.kafka_clients.kafka_python_client import KafkaAdminClient
 from tests.support.kerberos.kdc import (
+    BROKER,
     Realm,
     broker_settings,
     krb5_login_module,
     realm_of_this_process,
 )
+from tests.support.kerberos.raw_login import authenticate, prepared_login, start_login
 
 _MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
 
@@ -207,3 +209,49 @@ def test_kafka_python_logs_in(realm: Realm, address: str, monkeypatch: pytest.Mo
         assert admin.list_topics() == []
     finally:
         admin.close()
+
+
+@pytest.fixture
+def kafka(
+    kafka_parts: KafkaParts, realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[KafkaBroker]:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", realm.java_option)
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "listener.name.plaintext.gssapi.sasl.jaas.config": krb5_login_module(
+            realm.keytab(BROKER), BROKER
+        ),
+        "connections.max.reauth.ms": "2000",
+    }
+    with KafkaBroker(kafka_parts, tmp_path, settings) as broker:
+        yield broker
+
+
+@pytest.mark.long
+def test_we_log_in_to_kafka(realm: Realm, kafka: KafkaBroker) -> None:
+    """Its host is an address here, so a setting names the host of its principal."""
+    settings: dict[str, Any] = {
+        "bootstrap_servers": kafka.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_jaas_config": krb5_login_module(realm.keytab("ann"), "ann"),
+        "sasl_kerberos_domain_name": "localhost",
+    }
+    with Producer(retries=0, **settings) as producer:
+        producer.send("orders", b"0").result(30)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:  # sessions end after two seconds
+            producer.send("orders", b"again").result(10)
+            time.sleep(0.05)
+    with Consumer(group_id="readers", auto_offset_reset="earliest", **settings) as consumer:
+        consumer.subscribe("orders")
+        assert consumer.poll(20.0)[0].value == b"0"
+
+    token = prepared_login(realm.keytab("ann"), "ann").initial_response()
+    responses = []
+    for _ in range(2):
+        with WireClient(("127.0.0.1", kafka.port)) as client:
+            start_login(client)
+            responses.append(authenticate(client, token).error_code)
+    assert responses == [0, ErrorCode.SASL_AUTHENTICATION_FAILED]  # the second one is a replay
