@@ -1,11 +1,15 @@
 """Logins of Spark's source and sink (X2, D1)."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.broker.in_process import running_broker
+from tests.support.kerberos.kdc import broker_settings, krb5_login_module, realm_of_this_process
 from tests.support.oauth.provider import SECRET, running_provider
 
 if TYPE_CHECKING:
@@ -29,3 +33,26 @@ def test_source_and_sink_log_in_with_oauthbearer(spark: "SparkSession", tmp_path
             rows.write.format("penstock").options(topic="orders", **options).mode("append").save()
             read = spark.read.format("penstock").options(subscribe="orders", **options).load()
             assert sorted(row.value for row in read.collect()) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.long
+def test_source_and_sink_log_in_with_gssapi(tmp_path: Path) -> None:
+    with realm_of_this_process() as realm:
+        realm.add("ann")
+        with running_broker(tmp_path, broker_settings(realm)) as broker:
+            options = {
+                "kafka.bootstrap.servers": f"localhost:{broker.addresses[0].port}",
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "GSSAPI",
+                "kafka.sasl.kerberos.service.name": "kafka",
+                "kafka.sasl.jaas.config": krb5_login_module(realm.keytab("ann"), "ann"),
+            }
+            run = subprocess.run(
+                [sys.executable, "-m", "tests.support.spark.login_job", json.dumps(options)],
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+    assert run.returncode == 0, run.stderr[-4000:]
+    assert json.loads(run.stdout.splitlines()[-1]) == ["0", "1", "2"]

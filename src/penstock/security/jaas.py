@@ -103,7 +103,7 @@ def parse_sections(text: str) -> dict[str, list[LoginModule]]:
 
 
 def _section(name: str, tokens: Iterator[_Token]) -> list[LoginModule]:
-    modules = []
+    modules: list[LoginModule] = []
     for first in tokens:
         if first == (True, "}"):
             end = next(tokens, None)

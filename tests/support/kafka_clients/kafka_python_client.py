@@ -19,7 +19,8 @@ with warnings.catch_warnings():
     # It loads its schemas with an API that is deprecated in Python 3.11.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import ConfigResource, KafkaAdminClient
+    from kafka.admin import ConfigResource
+    from kafka.admin import KafkaAdminClient as KafkaAdminClient
     from kafka.errors import KafkaError, KafkaTimeoutError
 
 TIMEOUT = 20.0

@@ -109,6 +109,11 @@ class GssapiServer:
         return self._user
 
     @property
+    def claimed_name(self) -> str | None:
+        """The principal, once the client has proved it; no rule may apply to it."""
+        return self._context.client if self._context.is_established else None
+
+    @property
     def expires_ms(self) -> int | None:
         return None  # as in Kafka: the end of a ticket does not end the session
 

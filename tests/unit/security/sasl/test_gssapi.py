@@ -7,6 +7,7 @@ import pytest
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.security.kerberos_names import PrincipalRules
 from penstock.security.sasl.gssapi import MAX_TOKEN_SIZE, GssapiServer, GssError
+from penstock.security.sasl.server import ClaimsName
 
 NO_LAYER = b"\x01\0\0\0"
 
@@ -132,7 +133,11 @@ def test_a_token_instead_of_the_empty_message_is_refused() -> None:
 
 
 def test_a_principal_without_a_rule_is_refused() -> None:
-    server = offered(new_server(ScriptedContext("ann@OTHER")))
+    server = new_server(ScriptedContext("ann@OTHER"))
+    assert server.claimed_name is None
+    offered(server)
+    assert isinstance(server, ClaimsName)
+    assert server.claimed_name == "ann@OTHER"
     assert "no rule" in refusal(server, b"[" + NO_LAYER + b"]")
 
 
