@@ -108,6 +108,12 @@ class PrincipalRules:
         )
 
 
+def rules_of_any_realm(rules: Iterable[str]) -> list[str]:
+    """Returns the rules that do not look at the realm, `$0`, of a principal."""
+    matches = ((text.strip(), _RULE.fullmatch(text.strip())) for text in rules)
+    return [text for text, match in matches if match is not None and "$0" not in match["format"]]
+
+
 def _parse_rule(text: str) -> _Rule | None:
     """Returns None for DEFAULT."""
     if text == "DEFAULT":

@@ -16,7 +16,10 @@ from penstock.broker.config.values import BrokerValues
 from penstock.core.errors import KafkaError
 from penstock.security.acl_authorizer import parse_super_users
 from penstock.security.jaas import plain_users
+from penstock.security.kerberos_names import RULES_SETTING, rules_of_any_realm
+from penstock.security.krb5_login import JAAS_SETTING, parse_server_login
 from penstock.security.principal import ANONYMOUS
+from penstock.security.sasl.gssapi import GSSAPI
 from penstock.security.sasl.oauthbearer import (
     HANDLER_SETTING,
     JWKS_URL_SETTING,
@@ -135,6 +138,7 @@ def security_warnings(
         *_login_warnings(values, specs),
         *_anonymous_warnings(values, specs),
         *_token_warnings(values, specs),
+        *_kerberos_warnings(values, specs),
         *_metrics_warnings(values),
     ]
 
@@ -268,6 +272,28 @@ def _token_warnings(values: BrokerValues, specs: list[ListenerSpec]) -> Iterable
             )
 
 
+def _kerberos_warnings(
+    values: BrokerValues, specs: list[ListenerSpec]
+) -> Iterable[SecurityWarning]:
+    rules = dict.fromkeys(
+        rule
+        for spec in specs
+        if spec.protocol.sasl and GSSAPI in _mechanism_names(values, spec)
+        for rule in rules_of_any_realm(_name_rules(values, spec))
+    )
+    if rules:
+        yield SecurityWarning(
+            RULES_SETTING,
+            f"{', '.join(rules)} does not look at the realm: where the KDC trusts other realms, "
+            "their principals get the same names and rights",
+            "write RULE:[1:$1@$0](.*@REALM)s/@.*// with your realm",
+        )
+
+
+def _name_rules(values: BrokerValues, spec: ListenerSpec) -> list[str]:
+    return (values.listener_setting(spec.name, RULES_SETTING, GSSAPI) or "DEFAULT").split(",")
+
+
 def accepts_unsecured_tokens(values: BrokerValues, spec: ListenerSpec) -> bool:
     """Returns whether clients of a listener can log in with tokens that nobody has signed."""
     try:
@@ -350,6 +376,8 @@ def _describe_mechanism(values: BrokerValues, spec: ListenerSpec, name: str) -> 
             return f"{OAUTHBEARER} (any name: tokens need no signature)"
         url = values.listener_setting(spec.name, JWKS_URL_SETTING, OAUTHBEARER) or "no keys"
         return f"{OAUTHBEARER} (tokens signed with keys at {url})"
+    if name == GSSAPI:
+        return _describe_kerberos(values, spec)
     if name != PLAIN:
         return name
     try:
@@ -358,6 +386,16 @@ def _describe_mechanism(values: BrokerValues, spec: ListenerSpec, name: str) -> 
     except KafkaError:
         users = []
     return f"{PLAIN} ({', '.join(users) or 'no users'})"
+
+
+def _describe_kerberos(values: BrokerValues, spec: ListenerSpec) -> str:
+    try:
+        jaas = values.listener_setting(spec.name, JAAS_SETTING, GSSAPI)
+        _, principal = parse_server_login(jaas)
+    except KafkaError:
+        return f"{GSSAPI} (no keytab)"
+    rules = ", ".join(_name_rules(values, spec))
+    return f"{GSSAPI} (Kerberos tickets for {principal}; names by {rules})"
 
 
 def _describe_rights(values: BrokerValues, spec: ListenerSpec) -> str:

@@ -46,6 +46,15 @@ def config(**settings: str) -> BrokerConfig:
             },
             "sasl.oauthbearer.jwks.endpoint.url: http://issuer.test/jwks is not encrypted",
         ),
+        (
+            {
+                "listeners": "SASL_SSL://0.0.0.0:9093",
+                "sasl.enabled.mechanisms": "GSSAPI",
+                "sasl.kerberos.principal.to.local.rules": "RULE:[1:$1@$0](.*@A)s/@.*//,RULE:[2:$1]",
+                **KEYS,
+            },
+            "sasl.kerberos.principal.to.local.rules: RULE:[2:$1] does not look at the realm",
+        ),
         ({"super.users": "User:admin"}, "super.users: has no effect without an authorizer"),
         (
             {"allow.everyone.if.no.acl.found": "false"},
@@ -215,3 +224,20 @@ def test_only_a_listeners_own_client_auth_applies_to_sasl_ssl() -> None:
     prefixed = {**settings, "listener.name.sasl_ssl.ssl.client.auth": "required"}
     broker = BrokerConfig.from_properties(prefixed)
     assert tls_settings(broker, broker.listeners[0]).client_auth == "required"
+
+
+def test_a_kerberos_login_is_explained() -> None:
+    jaas = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+        'keyTab="/etc/kafka.keytab" principal="kafka/host@REALM";'
+    )
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": jaas,
+    }
+    with_keytab = BrokerConfig.from_properties(settings)
+    (listener,) = describe_security(with_keytab, with_keytab.listeners).listeners
+    assert listener.login == "GSSAPI (Kerberos tickets for kafka/host@REALM; names by DEFAULT)"
+    without = config(listeners="SASL_PLAINTEXT://127.0.0.1:0")
+    (listener,) = describe_security(without, without.listeners).listeners
+    assert listener.login == "GSSAPI (no keytab)"
