@@ -1,9 +1,17 @@
 """The Kerberos library, which is imported when a login first needs it."""
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from penstock.core.errors import ErrorCode, KafkaError
+
+_KDC_IS_AWAY: Final = frozenset(
+    code & 0xFFFFFFFF
+    for code in (
+        -1765328228,  # KRB5_KDC_UNREACH
+        -1765328355,  # KRB5KDC_ERR_SVC_UNAVAILABLE
+    )
+)
 
 
 def load_gssapi() -> ModuleType:
@@ -52,6 +60,11 @@ def default_realm() -> str:
         return str(name.canonicalize(gssapi.MechType.kerberos)).rpartition("@")[2]
     except gssapi.exceptions.GSSError:
         return ""
+
+
+def is_kdc_away(error: Exception) -> bool:
+    """Returns whether an error of the library says that no KDC could be asked."""
+    return getattr(error, "min_code", 0) & 0xFFFFFFFF in _KDC_IS_AWAY
 
 
 def gss_error_text(error: Exception) -> str:

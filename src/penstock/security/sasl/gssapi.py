@@ -161,7 +161,15 @@ class GssapiServer:
             )
         # As in Kafka, the authorization id that may follow is not used: whatever a client names, it
         # is the principal of its ticket.
-        return self._rules.user_name(self._context.client)
+        principal = self._context.client
+        try:
+            return self._rules.user_name(principal)
+        except KafkaError as error:
+            self._report(error.message)
+            raise authentication_error(
+                f"authentication failed: {RULES_SETTING} of the broker have no user name for "
+                f"{principal}"
+            ) from None
 
 
 def _create(context: ServerContext) -> Callable[[], SaslServer]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.net.client.errors import AuthenticationError, ConfigError
+from penstock.net.client.errors import AuthenticationError, ConfigError, DisconnectError
 from penstock.net.client.sasl import gssapi as client_module
 from penstock.net.client.sasl import tickets as tickets_module
 from penstock.net.client.sasl.client import SaslSettings
@@ -20,7 +20,11 @@ KEYTAB_LOGIN = Krb5Login("/ann.keytab", "ann", uses_cache=False)
 
 
 class GSSError(Exception):
-    pass
+    min_code = 0
+
+
+class KdcAwayError(GSSError):
+    min_code = 2529639068  # KRB5_KDC_UNREACH
 
 
 class ScriptedContext:
@@ -59,12 +63,13 @@ class ScriptedLibrary(SimpleNamespace):
             Credentials=self._acquire,
             acquired=[],
             failing=set(),
+            failure=GSSError("no such client"),
         )
 
     def _acquire(self, **options: Any) -> SimpleNamespace:
         store = options["store"] or {}
         if ("client_keytab" if "client_keytab" in store else "cache") in self.failing:
-            raise GSSError("no KDC")
+            raise self.failure
         self.acquired.append(store)
         return SimpleNamespace(name="ann@REALM", lifetime=100, number=len(self.acquired))
 
@@ -153,7 +158,22 @@ def test_a_valid_ticket_is_kept_while_the_kdc_is_away(library: ScriptedLibrary) 
     assert source.obtain().number == 3
     library.failing = {"client_keytab"}
     times.append(287.0)
-    with pytest.raises(AuthenticationError, match=r"no Kerberos ticket: no KDC; check .*keytab"):
+    with pytest.raises(AuthenticationError, match="no Kerberos ticket: no such client; check"):
+        source.obtain()
+
+
+def test_connecting_is_retried_while_the_kdc_is_away(library: ScriptedLibrary) -> None:
+    """A client that has logged in before waits for the KDC; one that starts says so at once."""
+    library.failing, library.failure = {"client_keytab"}, KdcAwayError("no KDC")
+    times = [0.0]
+    source = new_source(times)
+    with pytest.raises(AuthenticationError, match="no Kerberos ticket: no KDC"):
+        source.obtain()
+    library.failing = set()
+    source.obtain()
+    library.failing = {"client_keytab"}
+    times.append(100.0)
+    with pytest.raises(DisconnectError, match="the Kerberos ticket has expired: no KDC"):
         source.obtain()
 
 

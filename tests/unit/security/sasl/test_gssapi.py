@@ -133,12 +133,14 @@ def test_a_token_instead_of_the_empty_message_is_refused() -> None:
 
 
 def test_a_principal_without_a_rule_is_refused() -> None:
-    server = new_server(ScriptedContext("ann@OTHER"))
+    reasons: list[str] = []
+    server = new_server(ScriptedContext("ann@OTHER"), reasons.append)
     assert server.claimed_name is None
     offered(server)
     assert isinstance(server, ClaimsName)
     assert server.claimed_name == "ann@OTHER"
-    assert "no rule" in refusal(server, b"[" + NO_LAYER + b"]")
+    assert "have no user name for ann@OTHER" in refusal(server, b"[" + NO_LAYER + b"]")
+    assert reasons[0].endswith("applies to ann@OTHER: DEFAULT")  # the client learns no rules
 
 
 def test_only_tickets_are_prepared() -> None:

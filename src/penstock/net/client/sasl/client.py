@@ -25,7 +25,7 @@ class SaslClient(Protocol):
         """Obtains what the login needs from elsewhere, such as a ticket; None if it needs nothing.
 
         It may block, so it is called in a thread, once, before `initial_response`. Raises
-        AuthenticationError if nothing is to be had.
+        AuthenticationError if nothing is to be had; DisconnectError if it may work later.
         """
         ...
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.core.errors import KafkaError, nested_text
-from penstock.net.client.errors import AuthenticationError, ConfigError
+from penstock.net.client.errors import AuthenticationError, ConfigError, DisconnectError
 from penstock.net.client.sasl.client import ClientMechanism, SaslClient, SaslSettings
 from penstock.net.client.sasl.tickets import KerberosSettings, TicketSource
-from penstock.net.kerberos import gss_error_text, load_gssapi, new_security_context
+from penstock.net.kerberos import gss_error_text, is_kdc_away, load_gssapi, new_security_context
 from penstock.security.krb5_login import parse_krb5_login, service_name
 from penstock.security.sasl.gssapi import GSSAPI, MAX_TOKEN_SIZE, NO_LAYER
 
@@ -44,6 +44,11 @@ class GssapiClient:
             )
             self._first_token = self._context.step() or b""
         except self._gssapi.exceptions.GSSError as error:
+            if is_kdc_away(error):
+                raise DisconnectError(
+                    f"{self.user} has a Kerberos ticket, but gets none for {self._service}: "
+                    f"{gss_error_text(error)}"
+                ) from None
             raise AuthenticationError(
                 f"{self.user} gets no Kerberos ticket for {self._service.replace('@', '/', 1)}: "
                 f"{gss_error_text(error)}",

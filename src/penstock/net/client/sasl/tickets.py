@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from penstock.net.client.errors import AuthenticationError
-from penstock.net.kerberos import acquire_keys, gss_error_text, load_gssapi
+from penstock.net.client.errors import AuthenticationError, ClientError, DisconnectError
+from penstock.net.kerberos import acquire_keys, gss_error_text, is_kdc_away, load_gssapi
 from penstock.security.krb5_login import Krb5Login
 
 
@@ -72,7 +72,8 @@ class TicketSource:
     def obtain(self) -> Any:
         """Returns credentials that have not expired. Blocks: it may ask the KDC.
 
-        Raises AuthenticationError if there are none.
+        Raises AuthenticationError if there are none; DisconnectError if there were some before and
+        the KDC cannot be asked now.
         """
         with self._lock:
             if self._login.keytab is None:
@@ -116,8 +117,10 @@ class TicketSource:
         self._ticket = self._new_ticket(credentials, now_s, lifetime_s)
         return credentials
 
-    def _refused_keytab(self, keytab: str, error: Exception) -> AuthenticationError:
+    def _refused_keytab(self, keytab: str, error: Exception) -> ClientError:
         reason = gss_error_text(error)
+        if self._ticket is not None and is_kdc_away(error):
+            return DisconnectError(f"the Kerberos ticket has expired: {reason}")
         try:
             acquire_keys(keytab, self._login.principal)
         except self._gssapi.exceptions.GSSError:
