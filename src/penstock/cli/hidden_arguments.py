@@ -12,7 +12,8 @@ from pathlib import Path
 
 _SECRET = re.compile(
     rb"(?:^|[^\w.-])[\w.-]*"
-    rb"(?:password|passphrase|secret|jaas\.config|keystore\.key|master\.key)[\w.-]*=(?P<value>.+)",
+    rb"(?:password|passphrase|secret|jaas\.config|keystore\.key|master\.key"
+    rb"|auth\.digest)[\w.-]*=(?P<value>.+)",
     re.DOTALL | re.IGNORECASE,
 )
 _ARG_START = 45

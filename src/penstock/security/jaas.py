@@ -1,6 +1,7 @@
-"""JAAS configurations: a login module class, a flag, options and a semicolon (X2).
+"""The format of `sasl.jaas.config` and of JAAS files (X2).
 
-`sasl.jaas.config` has one such entry, and a JAAS file has sections with entries.
+An entry is a login module class, a flag, options and a semicolon. A file has named sections of
+entries: `Client { … };`.
 """
 
 import re
@@ -12,6 +13,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 PLAIN_LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 KERBEROS_LOGIN_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 OAUTHBEARER_LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+ZOOKEEPER_LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 SCRAM_LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 _USER_OPTION = "user_"
@@ -47,8 +49,11 @@ class _Token(NamedTuple):
     text: str
 
 
+class _SyntaxError(Exception):
+    """Its text never quotes values: they may be passwords."""
+
+
 def _invalid(reason: str) -> KafkaError:
-    # The text contains passwords, so errors never quote it.
     return KafkaError(ErrorCode.INVALID_CONFIG, f"sasl.jaas.config: {reason}")
 
 
@@ -65,8 +70,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             if text[at] in "\"'":
-                raise _invalid(f"the quote at character {at + 1} is never closed")
-            raise _invalid(
+                raise _SyntaxError(f"the quote at character {at + 1} is never closed")
+            raise _SyntaxError(
                 f"unexpected {text[at]!r} at character {at + 1}; put values into double quotes"
             )
         if match["word"] is not None:
@@ -80,62 +85,77 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 def parse_jaas(text: str) -> list[LoginModule]:
     """Returns the entries of a configuration, at least one; raises KafkaError if it is invalid."""
+    try:
+        return _parse_entries(text)
+    except _SyntaxError as error:
+        raise _invalid(str(error)) from None
+
+
+def _parse_entries(text: str) -> list[LoginModule]:
     tokens = _tokens(text)
-    modules = []
-    for first in tokens:
-        if first.sign:
-            raise _invalid(f"expected the class of a login module, found {first.text!r}")
-        modules.append(_entry(first.text, tokens))
+    modules = [_entry(_class_name(first), tokens) for first in tokens]
     if not modules:
-        raise _invalid(f"no login module given; write '{PLAIN_LOGIN_MODULE} required …;'")
+        raise _SyntaxError(f"no login module given; write '{PLAIN_LOGIN_MODULE} required …;'")
     return modules
 
 
-def parse_sections(text: str) -> dict[str, list[LoginModule]]:
-    """Returns the entries of a JAAS file by the name of their section."""
+def parse_jaas_file(text: str, file_name: str) -> dict[str, list[LoginModule]]:
+    """Returns the entries of each section of a file; raises KafkaError if it is invalid."""
+    try:
+        return _parse_sections(text)
+    except _SyntaxError as error:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{file_name}: {error}",
+            remedy='write sections as Client { LOGIN_MODULE required name="…"; };',
+        ) from None
+
+
+def _parse_sections(text: str) -> dict[str, list[LoginModule]]:
     tokens = _tokens(text)
     sections: dict[str, list[LoginModule]] = {}
     for name in tokens:
         if name.sign or next(tokens, None) != (True, "{"):
-            raise _invalid(f"expected the name of a section and {{, found {name.text!r}")
-        sections[name.text] = _section(name.text, tokens)
+            raise _SyntaxError("expected the name of a section and '{'")
+        if name.text in sections:
+            raise _SyntaxError(f"there are two sections {name.text}")
+        modules = []
+        while (token := next(tokens, None)) != (True, "}"):
+            if token is None:
+                raise _SyntaxError(f"the section {name.text} does not end with '}};'")
+            modules.append(_entry(_class_name(token), tokens))
+        if not modules or next(tokens, None) != (True, ";"):
+            raise _SyntaxError(f"the section {name.text} is empty or does not end with '}};'")
+        sections[name.text] = modules
     return sections
 
 
-def _section(name: str, tokens: Iterator[_Token]) -> list[LoginModule]:
-    modules: list[LoginModule] = []
-    for first in tokens:
-        if first == (True, "}"):
-            end = next(tokens, None)
-            if end != (True, ";"):
-                raise _invalid(f"section {name} must end with }};")
-            return modules
-        if first.sign:
-            raise _invalid(f"expected the class of a login module, found {first.text!r}")
-        modules.append(_entry(first.text, tokens))
-    raise _invalid(f"section {name} is not closed; write }}; at its end")
+def _class_name(token: _Token) -> str:
+    if token.sign:
+        raise _SyntaxError(f"expected the class of a login module, found {token.text!r}")
+    return token.text
 
 
 def _entry(name: str, tokens: Iterator[_Token]) -> LoginModule:
     flag = next(tokens, None)
     if flag is None or flag.sign:
-        raise _invalid(f"no control flag after {name}; write 'required'")
+        raise _SyntaxError(f"no control flag after {name}; write 'required'")
     if flag.text.lower() not in _FLAGS:
-        raise _invalid(f"{flag.text!r} is not a control flag; it is one of {', '.join(_FLAGS)}")
+        raise _SyntaxError(f"{flag.text!r} is not a control flag; it is one of {', '.join(_FLAGS)}")
     options: dict[str, str] = {}
     for number, key in enumerate(tokens, 1):
         if key.sign:
             if key.text == ";":
                 return LoginModule(name, flag.text.lower(), options)
-            raise _invalid("an option has no name before '='")
+            raise _SyntaxError("an option has no name before '='")
         equals, value = next(tokens, None), next(tokens, None)
         if equals != (True, "=") or value is None or value.sign:
             # The name is not shown: it may be a part of a password with a space.
-            raise _invalid(
+            raise _SyntaxError(
                 f'option {number} has no value; write name="…", with quotes around what has spaces'
             )
         options[key.text] = value.text
-    raise _invalid(f"the entry of {name} does not end with a semicolon")
+    raise _SyntaxError(f"the entry of {name} does not end with a semicolon")
 
 
 def login_module(text: str, name: str) -> LoginModule:

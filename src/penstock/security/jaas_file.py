@@ -11,13 +11,14 @@ from penstock.security.jaas import (
     PLAIN_LOGIN_MODULE,
     SCRAM_LOGIN_MODULE,
     LoginModule,
-    parse_sections,
 )
 
 CLIENT_SECTION: Final = "KafkaClient"
 SERVER_SECTION: Final = "KafkaServer"
+SETTING: Final = "java.security.auth.login.config"
+"""A property of the JVM in Kafka. Brokers have it as a setting too."""
 VARIABLE: Final = "KAFKA_OPTS"
-_OPTION: Final = "-Djava.security.auth.login.config="
+_OPTION: Final = f"-D{SETTING}="
 _MODULES: Final = {
     "PLAIN": PLAIN_LOGIN_MODULE,
     "SCRAM-SHA-256": SCRAM_LOGIN_MODULE,
@@ -45,13 +46,14 @@ def jaas_file_path(environment: Mapping[str, str]) -> str | None:
     return paths[-1].removeprefix("=").removeprefix("file:") if paths else None
 
 
-def find_login(text: str, sections: Sequence[str], mechanism: str) -> str | None:
+def find_login(
+    present: Mapping[str, Sequence[LoginModule]], sections: Sequence[str], mechanism: str
+) -> str | None:
     """Returns what a file has for a mechanism, as a `sasl.jaas.config`; None if it has nothing.
 
-    Raises KafkaError if the file is not valid.
+    `present` are the sections of the file, of which the first one in `sections` counts.
     """
-    present = parse_sections(text)
-    section = next((present[name] for name in sections if name in present), [])
+    section = next((present[name] for name in sections if name in present), ())
     name = _MODULES.get(mechanism.upper())
     return next((_config_text(module) for module in section if module.name == name), None)
 

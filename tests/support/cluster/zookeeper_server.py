@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -55,8 +56,13 @@ class ZooKeeperServer:
     """A server process. It keeps its data and its port over `stop` and `start`."""
 
     def __init__(
-        self, directory: Path, settings: dict[str, str] | None = None, port: int | None = None
+        self,
+        directory: Path,
+        settings: dict[str, str] | None = None,
+        port: int | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
+        self._java_options = java_options
         self.directory = directory
         self.port = port or free_ports(1)[0]
         self._settings = settings or {}
@@ -88,7 +94,7 @@ class ZooKeeperServer:
         jars = (JAR, *(JAR.with_name(f"{name}.jar") for name in _OTHER_JARS))
         class_path = ":".join(map(str, jars))
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        command = [java, *_JAVA_OPTIONS, "-cp", class_path, main, str(config)]
+        command = [java, *_JAVA_OPTIONS, *self._java_options, "-cp", class_path, main, str(config)]
         # setpriv lets the kernel end the server if the test process is killed.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]

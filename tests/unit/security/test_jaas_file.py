@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.core.errors import KafkaError
-from penstock.security.jaas import login_module, parse_sections
+from penstock.security.jaas import login_module, parse_jaas_file
 from penstock.security.jaas_file import find_login, jaas_file_path, server_sections
 
 KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-FILE = f"""
+TEXT = f"""
 // as in Kafka's documentation
 KafkaServer {{
     {KRB5} required
@@ -24,6 +24,7 @@ inside.KafkaServer {{
 }};
 KafkaClient {{ {KRB5} required useTicketCache=true; }};
 """
+FILE = parse_jaas_file(TEXT, "the file")
 
 
 @pytest.mark.parametrize(
@@ -59,8 +60,11 @@ def test_an_entry_is_found_by_section_and_mechanism() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"KafkaServer {{ {PLAIN} required;", "section KafkaServer is not closed"),
-        (f"KafkaServer {{ {PLAIN} required; }}", "section KafkaServer must end with };"),
+        (f"KafkaServer {{ {PLAIN} required;", "the section KafkaServer does not end with"),
+        (
+            f"KafkaServer {{ {PLAIN} required; }}",
+            "the section KafkaServer is empty or does not end with",
+        ),
         (f"{PLAIN} required;", "expected the name of a section"),
         ("KafkaServer { ; };", "expected the class of a login module"),
         (f"KafkaServer {{ {PLAIN} required user=}};", "option 1 has no value"),
@@ -68,7 +72,7 @@ def test_an_entry_is_found_by_section_and_mechanism() -> None:
 )
 def test_invalid_files_are_refused(text: str, message: str) -> None:
     with pytest.raises(KafkaError, match=message):
-        parse_sections(text)
+        parse_jaas_file(text, "the file")
 
 
 def test_open_quotes_in_the_variable_are_refused() -> None:

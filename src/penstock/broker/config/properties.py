@@ -7,7 +7,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.settings import ConfigError
 from penstock.core.java_properties import PropertiesSyntaxError, Property, parse_properties
 from penstock.net.jaas_file import login_of_jaas_file
-from penstock.security.jaas_file import server_sections
+from penstock.security.jaas_file import SETTING, server_sections
 
 
 def load_broker_config(
@@ -39,12 +39,13 @@ def load_broker_config(
 def _logins_of_jaas_file(config: BrokerConfig) -> dict[str, str]:
     """Returns the `sasl.jaas.config` of each listener and mechanism that has none in `config`."""
     logins = {}
+    file = config.text(SETTING)
     for spec in config.listeners:
         if not spec.protocol.sasl:
             continue
         for mechanism in config.sasl_mechanisms(spec.name):
             if config.listener_setting(spec.name, "sasl.jaas.config", mechanism) is None:
-                login = login_of_jaas_file(server_sections(spec.name), mechanism)
+                login = login_of_jaas_file(server_sections(spec.name), mechanism, file)
                 if login is not None:
                     prefix = f"listener.name.{spec.name.lower()}.{mechanism.lower()}"
                     logins[f"{prefix}.sasl.jaas.config"] = login

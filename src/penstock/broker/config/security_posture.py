@@ -11,8 +11,10 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.broker.config.listeners import ListenerSpec
+from penstock.broker.config.security_warning import SecurityWarning
 from penstock.broker.config.settings import ConfigError
 from penstock.broker.config.values import BrokerValues
+from penstock.broker.config.zookeeper_posture import describe_zookeeper, zookeeper_warnings
 from penstock.core.errors import KafkaError
 from penstock.security.acl_authorizer import parse_super_users
 from penstock.security.jaas import plain_users
@@ -44,17 +46,6 @@ _JAVA_CLASSES: Final = {
 }
 
 
-class SecurityWarning(NamedTuple):
-    """A setting that does not protect as it seems to."""
-
-    setting: str
-    problem: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.setting}: {self.problem}; {self.remedy}"
-
-
 class ListenerPosture(NamedTuple):
     """Who can get in at one listener, and what they may do then."""
 
@@ -73,6 +64,8 @@ class SecurityPosture(NamedTuple):
     authorization: str
     super_users: list[str]
     warnings: list[SecurityWarning]
+    zookeeper: str | None
+    """How brokers log in to ZooKeeper, and who may change znodes; None without ZooKeeper."""
 
 
 # --- rules that several parts need
@@ -139,6 +132,7 @@ def security_warnings(
         *_anonymous_warnings(values, specs),
         *_token_warnings(values, specs),
         *_kerberos_warnings(values, specs),
+        *zookeeper_warnings(values),
         *_metrics_warnings(values),
     ]
 
@@ -337,6 +331,7 @@ def describe_security(values: BrokerValues, listeners: Iterable[ListenerSpec]) -
         authorization,
         super_users if has_authorizer else [],
         security_warnings(values, specs),
+        describe_zookeeper(values),
     )
 
 

@@ -6,10 +6,20 @@ from typing import Final
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.settings import ConfigError
-from penstock.cluster.zookeeper.config import ZooKeeperConfig, parse_connect
+from penstock.cluster.zookeeper.config import (
+    NO_LOGIN,
+    ZooKeeperConfig,
+    ZooKeeperLogin,
+    parse_connect,
+)
 from penstock.core.errors import KafkaError
+from penstock.net.jaas_file import read_jaas_file
 from penstock.net.tls.settings import TlsSettings, load_key, load_trusted, new_client_context
+from penstock.security.jaas import ZOOKEEPER_LOGIN_MODULE
+from penstock.security.jaas_file import SETTING
 
+_SECTION: Final = "Client"
+"""The section of the JAAS file for connections to ZooKeeper."""
 _STORE_TYPES: Final = {
     "jks": "JKS",
     "p12": "PKCS12",
@@ -34,13 +44,14 @@ def zookeeper_config(config: BrokerConfig) -> ZooKeeperConfig | None:
             remedy="use host1:2181,host2:2181/path, of which /path is optional",
         ) from None
     is_secure = config.bool("zookeeper.set.acl")
-    has_key = config.text("zookeeper.ssl.keystore.location") is not None
-    if is_secure and not (config.bool("zookeeper.ssl.client.enable") and has_key):
+    login = _login(config)
+    if is_secure and not (zookeeper_shows_certificate(config) or login != NO_LOGIN):
         raise ConfigError(
-            "ACLs need a connection to ZooKeeper that shows a certificate",
+            "ACLs need a login to ZooKeeper",
             "zookeeper.set.acl",
-            remedy="set zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location, or set "
-            "it to false; SASL is not supported",
+            remedy="name a file with a section Client in java.security.auth.login.config, or set "
+            "zookeeper.auth.digest, or zookeeper.ssl.client.enable and "
+            "zookeeper.ssl.keystore.location; or set it to false",
         )
     session_timeout_ms = config.int("zookeeper.session.timeout.ms")
     connection_timeout = config.text("zookeeper.connection.timeout.ms")
@@ -51,7 +62,40 @@ def zookeeper_config(config: BrokerConfig) -> ZooKeeperConfig | None:
         connection_timeout_ms=int(connection_timeout or session_timeout_ms),
         is_secure=is_secure,
         tls=_tls(config) if config.bool("zookeeper.ssl.client.enable") else None,
+        login=login,
     )
+
+
+def zookeeper_shows_certificate(config: BrokerConfig) -> bool:
+    """Whether connections to ZooKeeper use TLS with a client certificate."""
+    has_key = config.text("zookeeper.ssl.keystore.location") is not None
+    return config.bool("zookeeper.ssl.client.enable") and has_key
+
+
+def _login(config: BrokerConfig) -> ZooKeeperLogin:
+    digest = config.text("zookeeper.auth.digest")
+    if digest is not None and not all(digest.partition(":")):
+        raise ConfigError("is not user:password", "zookeeper.auth.digest")
+    return ZooKeeperLogin(_sasl_login(config), digest)
+
+
+def _sasl_login(config: BrokerConfig) -> tuple[str, str] | None:
+    """Returns user name and password of the section `Client`; None if there is none."""
+    try:
+        modules = read_jaas_file(config.text(SETTING)).get(_SECTION)
+    except KafkaError as error:
+        raise ConfigError(error.message) from error
+    if modules is None:
+        return None
+    username, password = modules[0].options.get("username"), modules[0].options.get("password")
+    if len(modules) > 1 or modules[0].name != ZOOKEEPER_LOGIN_MODULE or not (username and password):
+        raise ConfigError(
+            f"the section {_SECTION} of the JAAS file is not a login with a password",
+            SETTING,
+            remedy=f'write {_SECTION} {{ {ZOOKEEPER_LOGIN_MODULE} required username="…" '
+            'password="…"; };; Kerberos to ZooKeeper is not supported',
+        )
+    return username, password
 
 
 def _tls(config: BrokerConfig) -> ssl.SSLContext:
@@ -67,13 +111,20 @@ def _tls(config: BrokerConfig) -> ssl.SSLContext:
             "zookeeper.ssl.endpoint.identification.algorithm",
             remedy="set it to https, or to nothing to accept any host name",
         )
+    key_password = config.text("zookeeper.ssl.keystore.password")
+    key_is_pem = _store_type(config, "keystore") == "PEM"
+    trust_is_pem = _store_type(config, "truststore") == "PEM"
     settings = TlsSettings(
         keystore_type=_store_type(config, "keystore"),
         keystore_location=config.text("zookeeper.ssl.keystore.location"),
-        keystore_password=config.text("zookeeper.ssl.keystore.password"),
+        keystore_password=None if key_is_pem else key_password,
+        # As in ZooKeeper's own client, which has no setting for the key alone.
+        key_password=key_password if key_is_pem else None,
         truststore_type=_store_type(config, "truststore"),
         truststore_location=config.text("zookeeper.ssl.truststore.location"),
-        truststore_password=config.text("zookeeper.ssl.truststore.password"),
+        truststore_password=None
+        if trust_is_pem
+        else config.text("zookeeper.ssl.truststore.password"),
         enabled_protocols=_names(config, "zookeeper.ssl.enabled.protocols")
         or (config.str("zookeeper.ssl.protocol"),),
         cipher_suites=_names(config, "zookeeper.ssl.cipher.suites"),

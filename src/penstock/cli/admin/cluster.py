@@ -15,6 +15,7 @@ from penstock.cli.admin import (
     cluster_restore,
     cluster_status,
     cluster_up,
+    cluster_znode_acls,
 )
 from penstock.cli.app import new_group
 from penstock.cli.names import key_values
@@ -33,6 +34,7 @@ command(app, "export", connects=False)(cluster_export.export)
 command(app, "backup", connects=False)(cluster_backup.backup)
 command(app, "restore", connects=False)(cluster_restore.restore)
 command(app, "migrate", connects=False)(cluster_migrate.migrate)
+command(app, "znode-acls", connects=False)(cluster_znode_acls.znode_acls)
 
 FEATURES = option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")
 

@@ -36,6 +36,8 @@ def report_security(out: Output, properties: Path) -> None:
     out.line(f"rights: {posture.authorization}")
     if posture.super_users:
         out.line(f"super users: {', '.join(posture.super_users)}")
+    if posture.zookeeper is not None:
+        out.line(f"ZooKeeper: {posture.zookeeper}")
     for warning in posture.warnings:
         out.line(f"warning: {warning.setting}: {warning.problem}")
         out.line(f"  → {warning.remedy}")
@@ -46,5 +48,6 @@ def _document(posture: SecurityPosture) -> dict[str, object]:
         "listeners": [listener._asdict() for listener in posture.listeners],
         "authorization": posture.authorization,
         "super_users": posture.super_users,
+        "zookeeper": posture.zookeeper,
         "warnings": [warning._asdict() for warning in posture.warnings],
     }

@@ -5,33 +5,45 @@ on that order, which kazoo's handler loses by using two threads. `OrderedHandler
 the callbacks of responses and changes of the session's state run on it one after the other. They
 must not wait for a response to a later request.
 
-This is the only module that uses kazoo. It replaces two methods of kazoo's connection, which are
-not part of its public interface; the pinned version and the tests of the store cover that.
+This is the only module that uses kazoo. It replaces methods of kazoo's connection and client that
+are not part of its public interface; the pinned version and the tests of the store cover that.
 """
 
 import logging
+import secrets
 import select
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    EXCEPTIONS,
     AuthFailedError,
+    ConnectionDropped,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
+    NoNodeError,
     SessionExpiredError,
     UnimplementedError,
 )
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Watch
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.serialization import SASL, Watch
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
+from penstock.cluster.zookeeper.config import NO_LOGIN, ZooKeeperLogin
+from penstock.cluster.zookeeper.connect_errors import (
+    NO_RESPONSE,
+    ConnectFailure,
+    explain_failure,
+)
+from penstock.cluster.zookeeper.digest_md5 import DigestMd5Exchange, SaslExchangeError
+from penstock.cluster.zookeeper.requests import AddAuth
 from penstock.core.errors import drop_traceback
 
 logger = logging.getLogger(__name__)
@@ -43,6 +55,7 @@ _RECONNECT_DELAY_S: Final = 0.05
 _MAX_RECONNECT_DELAY_S: Final = 1.0
 _MAX_CONNECT_S: Final = 4.0
 """The time after which another server is tried."""
+_AUTH_XID: Final = -4
 
 
 class ConnectionLostError(Exception):
@@ -76,7 +89,11 @@ class Response(Generic[T]):
         return self._result.zxid
 
     def value(self) -> T:
-        """Raises `ConnectionLostError`, `OldServerError`, or an error of kazoo."""
+        """Returns the value, or raises the error.
+
+        `ConnectionLostError`, `OldServerError`, `FileNotFoundError` for a missing node,
+        `PermissionError`, or another error of kazoo.
+        """
         error = self._result.exception
         if error is None:
             value: T = self._result.value
@@ -86,6 +103,10 @@ class Response(Generic[T]):
             raise ConnectionLostError(str(error) or type(error).__name__) from error
         if isinstance(error, UnimplementedError):
             raise OldServerError from error
+        if isinstance(error, NoNodeError):
+            raise FileNotFoundError("the node does not exist") from error
+        if isinstance(error, NoAuthError):
+            raise PermissionError("ZooKeeper refuses a request") from error
         raise error
 
 
@@ -103,6 +124,9 @@ class SessionEvents(Protocol):
 
     def on_expired(self) -> None:
         """The session has ended; kazoo starts another one."""
+
+    def on_login_refused(self, reason: str) -> None:
+        """A server refused the login; the client tries again."""
 
 
 class _Result(AsyncResult):  # type: ignore[misc]
@@ -202,7 +226,13 @@ def _kazoo_logger() -> logging.Logger:
     kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
     if kazoo_logger.level == logging.NOTSET:
         kazoo_logger.setLevel(logging.ERROR)
+        kazoo_logger.addFilter(_is_unexpected)
     return kazoo_logger
+
+
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    """Returns False for refusals in a response, which are raised where the request was sent."""
+    return not (record.exc_info and isinstance(record.exc_info[1], PermissionError))
 
 
 class _EndThread(BaseException):
@@ -216,7 +246,7 @@ def _end_thread() -> None:
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, with persistent watches and the transaction ids of responses."""
 
-    last_error = ""
+    last_failure = NO_RESPONSE
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         watch, _ = Watch.deserialize(buffer, offset)
@@ -230,15 +260,74 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return super()._read_response(header, buffer, offset)
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
+        client = self.client
+        client.is_logging_in = client.login != NO_LOGIN
         try:
-            return super()._connect(host, hostip, port)
+            timeouts = super()._connect(host, hostip, port)
+            if client.is_logging_in:
+                self._log_in(timeouts[1] / 1000)
+                client.is_logging_in = False
+                client._session_callback(KeeperState.CONNECTED)
+        except _LoginRefusedError as error:
+            reason = f"{host}:{port}: {error}"
+            self.handler.run(lambda: client.session_events.on_login_refused(reason))
+            raise ConnectionDropped(reason) from error
         except Exception as error:
-            self.last_error = f"{host}:{port}: {error}"
+            self.last_failure = explain_failure(f"{host}:{port}", error, uses_tls=client.use_ssl)
             raise
+        else:
+            return timeouts
+
+    def _log_in(self, timeout_s: float) -> None:
+        login: ZooKeeperLogin = self.client.login
+        if login.sasl is not None:
+            username, password = login.sasl
+            exchange = DigestMd5Exchange(username, password, secrets.token_hex(16))
+            try:
+                self._exchange_sasl(exchange, timeout_s)
+            except (KazooException, SaslExchangeError, OSError) as error:
+                raise _LoginRefusedError(
+                    f"the SASL login of {username} failed ({_describe(error)})"
+                ) from error
+        if login.digest is not None:
+            try:
+                self._invoke(timeout_s, AddAuth("digest", login.digest), xid=_AUTH_XID)
+            except AuthFailedError as error:
+                raise _LoginRefusedError("the login with scheme digest failed") from error
+
+    def _exchange_sasl(self, exchange: DigestMd5Exchange, timeout_s: float) -> None:
+        message, xid = b"", 0
+        while not exchange.is_complete:
+            xid += 1
+            self._submit(SASL(message), timeout_s, xid)
+            header, buffer, offset = self._read_header(timeout_s)
+            if header.err:
+                raise EXCEPTIONS[header.err]()
+            challenge, _ = SASL.deserialize(buffer, offset)
+            message = exchange.respond(challenge or b"")
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, AuthFailedError):
+        return "ZooKeeper refuses the user name or password"
+    if isinstance(error, ConnectionDropped | OSError):
+        return "ZooKeeper closed the connection; it may not have SASL"
+    return str(error) or type(error).__name__
+
+
+class _LoginRefusedError(Exception):
+    pass
 
 
 class _Client(KazooClient):  # type: ignore[misc]
     session_events: SessionEvents
+    login = NO_LOGIN
+    is_logging_in = False
+
+    def _session_callback(self, state: str) -> None:
+        # kazoo reports a connection before its logins; requests have to wait for them.
+        if not (self.is_logging_in and state == KeeperState.CONNECTED):
+            super()._session_callback(state)
 
 
 class ZooKeeperClient:
@@ -250,6 +339,7 @@ class ZooKeeperClient:
         session_timeout_s: float,
         tls: ssl.SSLContext | None,
         events: SessionEvents,
+        login: ZooKeeperLogin = NO_LOGIN,
     ) -> None:
         self.hosts = hosts
         self._events = events
@@ -270,6 +360,7 @@ class ZooKeeperClient:
             logger=_kazoo_logger(),
         )
         self._kazoo.session_events = events
+        self._kazoo.login = login
         self._connection = _Connection(
             self._kazoo, self._kazoo._conn_retry.copy(), logger=self._kazoo.logger
         )
@@ -284,15 +375,13 @@ class ZooKeeperClient:
         return session
 
     @property
-    def last_error(self) -> str:
-        """The reason why the last attempt to connect failed; empty if none did."""
-        return self._connection.last_error
+    def last_failure(self) -> ConnectFailure:
+        """The reason why the last attempt to connect failed; `NO_RESPONSE` if none did."""
+        return self._connection.last_failure
 
-    def start(self, timeout_s: float) -> bool:
-        """Starts to connect; returns whether there was a connection in time."""
-        deadline = time.monotonic() + timeout_s
-        is_live = self._kazoo.start_async()
-        return bool(is_live.wait(max(deadline - time.monotonic(), 0)))
+    def start(self) -> None:
+        """Starts to connect."""
+        self._kazoo.start_async()
 
     def close(self) -> None:
         """Ends the session, or gives up on it if there is no connection."""

@@ -2,7 +2,23 @@
 
 import re
 import ssl
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+
+class ZooKeeperLogin(NamedTuple):
+    """The logins after connecting; the repr has no passwords."""
+
+    sasl: tuple[str, str] | None = None
+    """User name and password of SASL DIGEST-MD5."""
+    digest: str | None = None
+    """`user:password` of ZooKeeper's own scheme `digest`."""
+
+    def __repr__(self) -> str:
+        schemes = [name for name, value in self._asdict().items() if value is not None]
+        return f"ZooKeeperLogin({', '.join(schemes)})"
+
+
+NO_LOGIN: Final = ZooKeeperLogin()
 
 
 class ZooKeeperConfig(NamedTuple):
@@ -17,6 +33,7 @@ class ZooKeeperConfig(NamedTuple):
     is_secure: bool = False
     """`zookeeper.set.acl`: only brokers may change nodes."""
     tls: ssl.SSLContext | None = None
+    login: ZooKeeperLogin = NO_LOGIN
 
 
 def parse_connect(text: str) -> tuple[str, str]:

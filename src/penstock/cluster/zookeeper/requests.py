@@ -7,7 +7,7 @@ Paths are complete; the chroot is part of them.
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 _HEADER: Final = struct.Struct("!iBi")
@@ -119,6 +119,34 @@ class Sync:
         """Ignores the body, which repeats the path."""
 
 
+@dataclass(frozen=True)
+class AddAuth:
+    """Logs a connection in with one of ZooKeeper's schemes; its repr has no password."""
+
+    scheme: str
+    credentials: str = field(repr=False)
+    type: ClassVar[int] = 100
+
+    def serialize(self) -> bytes:
+        return _INT.pack(0) + _string(self.scheme) + _string(self.credentials)
+
+
+@dataclass(frozen=True)
+class SetAcls:
+    """Replaces the ACLs of a node."""
+
+    path: str
+    acls: Sequence[Acl]
+    type: ClassVar[int] = 7
+
+    def serialize(self) -> bytes:
+        any_version = -1
+        return _string(self.path) + _acls(self.acls) + _INT.pack(any_version)
+
+    def deserialize(self, data: bytes, offset: int) -> None:
+        """Ignores the body, which has the facts about the node."""
+
+
 # --- reads
 
 
@@ -183,16 +211,12 @@ class Create(NamedTuple):
     acls: Sequence[Acl] = OPEN_ACL
 
     def serialize(self) -> bytes:
-        acls = b"".join(
-            _INT.pack(acl.perms) + _string(acl.scheme) + _string(acl.id) for acl in self.acls
-        )
         return b"".join(
             (
                 _HEADER.pack(_CREATE, 0, -1),
                 _string(self.path),
                 _buffer(self.data),
-                _INT.pack(len(self.acls)),
-                acls,
+                _acls(self.acls),
                 _INT.pack(self.flags),
             )
         )
@@ -295,6 +319,11 @@ def _string(text: str) -> bytes:
 
 def _buffer(data: bytes) -> bytes:
     return _INT.pack(len(data)) + data
+
+
+def _acls(acls: Sequence[Acl]) -> bytes:
+    entries = (_INT.pack(acl.perms) + _string(acl.scheme) + _string(acl.id) for acl in acls)
+    return _INT.pack(len(acls)) + b"".join(entries)
 
 
 def _read_requests(kind: int, paths: Sequence[str]) -> bytes:

@@ -24,6 +24,7 @@ from penstock.cluster.zookeeper.client import (
 from penstock.cluster.zookeeper.config import ZooKeeperConfig
 from penstock.cluster.zookeeper.layout import PERSISTENT_PATHS, acls_of, parents_of
 from penstock.cluster.zookeeper.requests import (
+    NO_AUTH,
     NODE_EXISTS,
     AddWatch,
     Create,
@@ -44,6 +45,11 @@ T = TypeVar("T")
 _READ_SIZE = 500
 """Nodes that are read in one request."""
 _RETRY_DELAY_S = 0.1
+_FAILURE_DELAY_S = 1.0
+_LOGIN_REMEDY = (
+    "log in as the other brokers do: with the section Client of java.security.auth.login.config, "
+    "zookeeper.auth.digest or zookeeper.ssl.keystore.location"
+)
 
 
 class SessionOwner(Protocol):
@@ -80,7 +86,7 @@ class ZooKeeperSession:
         self._has_paths = False
         self._states: queue.SimpleQueue[SessionState | None] = queue.SimpleQueue()
         self.client = ZooKeeperClient(
-            config.hosts, config.session_timeout_ms / 1000, config.tls, self
+            config.hosts, config.session_timeout_ms / 1000, config.tls, self, config.login
         )
         self._thread = threading.Thread(
             target=self._maintain, name="zookeeper-session", daemon=True
@@ -88,11 +94,10 @@ class ZooKeeperSession:
 
     def open(self) -> None:
         """Waits for the first connection. Raises a KafkaError if there is none in time."""
-        timeout_s = self._config.connection_timeout_ms / 1000
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + self._config.connection_timeout_ms / 1000
         self._thread.start()
         try:
-            self.client.start(timeout_s)
+            self.client.start()
             self.wait_until_ready(deadline)
         except BaseException:
             self.close()
@@ -137,10 +142,10 @@ class ZooKeeperSession:
         raise self.unavailable()
 
     def unavailable(self) -> StoreUnavailableError:
-        reason = self.client.last_error or "no response in time"
+        failure = self.client.last_failure
         return StoreUnavailableError(
-            f"ZooKeeper at {self._address} cannot be reached ({reason})",
-            remedy="check zookeeper.connect and that a majority of the servers is up",
+            f"ZooKeeper at {self._address} cannot be reached ({failure.reason})",
+            remedy=failure.remedy,
         )
 
     # --- requests
@@ -159,7 +164,7 @@ class ZooKeeperSession:
         except PermissionError as error:
             raise KafkaStorageError(
                 f"{error}; the nodes of {self._address} have ACLs",
-                remedy="set zookeeper.ssl.keystore.location to a certificate that they allow",
+                remedy=_LOGIN_REMEDY,
             ) from error
         return response
 
@@ -201,6 +206,17 @@ class ZooKeeperSession:
 
     def on_expired(self) -> None:
         self._interrupt(SessionState.EXPIRED)
+
+    def on_login_refused(self, reason: str) -> None:
+        if self._failure is None:
+            logger.warning("cannot log in to ZooKeeper: %s; retrying", reason)
+        self._fail(
+            StoreUnavailableError(
+                f"cannot log in to ZooKeeper: {reason}",
+                remedy="check the section Client of java.security.auth.login.config, and "
+                "zookeeper.auth.digest",
+            )
+        )
 
     def _interrupt(self, state: SessionState) -> None:
         with self._condition:
@@ -255,7 +271,8 @@ class ZooKeeperSession:
                         f"the session with ZooKeeper at {self._address} cannot be set up: {error}"
                     )
                 self._fail(error)
-                time.sleep(1)
+                with self._condition:
+                    self._condition.wait_for(lambda: self._is_closed, _FAILURE_DELAY_S)
                 continue
             with self._condition:
                 if interruptions == self._interruptions and not self._is_closed:
@@ -285,7 +302,9 @@ class ZooKeeperSession:
                 if isinstance(result, MultiError) and result.code != NODE_EXISTS:
                     raise KafkaStorageError(
                         f"ZooKeeper refuses to create {path} (error {result.code})",
-                        remedy="check the ACLs of the nodes above it",
+                        remedy=_LOGIN_REMEDY
+                        if result.code == NO_AUTH
+                        else "check the ACLs of the nodes above it",
                     )
 
     @property

@@ -116,7 +116,7 @@ def test_listeners_without_a_login_have_those_of_the_jaas_file(
     assert "own" in str(config.listener_setting("SASL_SSL", "sasl.jaas.config", "PLAIN"))
     assert config.listener_setting("SASL_SSL", "sasl.jaas.config", "SCRAM-SHA-256") is None
     jaas_file.write_text("KafkaServer {")
-    with pytest.raises(KafkaError, match=r"JAAS file .*jaas\.conf: section KafkaServer is not"):
+    with pytest.raises(KafkaError, match=r"JAAS file .*jaas\.conf: the section KafkaServer does"):
         load_broker_config(None, settings)
     jaas_file.unlink()
     with pytest.raises(KafkaError, match=r"KAFKA_OPTS: the JAAS file .* cannot be read \(No such"):

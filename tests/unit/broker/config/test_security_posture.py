@@ -55,6 +55,25 @@ def config(**settings: str) -> BrokerConfig:
             },
             "sasl.kerberos.principal.to.local.rules: RULE:[2:$1] does not look at the realm",
         ),
+        (
+            {"zookeeper.connect": "h:1", "java.security.auth.login.config": "/jaas"},
+            "java.security.auth.login.config: the login to ZooKeeper protects nothing",
+        ),
+        (
+            {
+                "zookeeper.connect": "h:1",
+                "zookeeper.auth.digest": "kafka:secret",
+                "zookeeper.set.acl": "true",
+            },
+            "zookeeper.auth.digest: the password is sent to ZooKeeper without encryption",
+        ),
+        (
+            {
+                "zookeeper.connect": "h:1",
+                "zookeeper.ssl.truststore.location": "ca.pem",
+            },
+            "zookeeper.ssl.client.enable: is not set",
+        ),
         ({"super.users": "User:admin"}, "super.users: has no effect without an authorizer"),
         (
             {"allow.everyone.if.no.acl.found": "false"},
@@ -203,6 +222,24 @@ def test_the_posture_says_who_gets_in_where_as_whom_with_which_rights() -> None:
     assert posture.authorization == "ACLs; what no ACL allows is denied"
     assert posture.super_users == ["User:admin"]
     assert "secret" not in str(posture)
+
+
+def test_connections_to_zookeeper_are_described() -> None:
+    def zookeeper(**settings: str) -> str | None:
+        broker = config(**settings)
+        return describe_security(broker, broker.listeners).zookeeper
+
+    assert zookeeper() is None
+    opened = zookeeper(zookeeper_connect="h:1")
+    assert opened is not None
+    assert opened.startswith("no encryption; login: none; znodes open")
+    closed = zookeeper(
+        zookeeper_connect="h:1",
+        zookeeper_auth_digest="kafka:secret",
+        zookeeper_set_acl="true",
+        zookeeper_ssl_client_enable="true",
+    )
+    assert closed == "TLS; login: digest; new znodes closed to others"
 
 
 def test_without_an_authorizer_everyone_may_do_everything() -> None:

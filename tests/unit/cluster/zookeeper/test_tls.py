@@ -12,6 +12,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.settings import ConfigError
 from penstock.broker.config.zookeeper_config import zookeeper_config
 from penstock.cluster.store import StoreUnavailableError
+from penstock.cluster.zookeeper.config import NO_LOGIN
 from penstock.cluster.zookeeper.store import ZooKeeperStore
 from penstock.controller.metadata import Put
 from tests.support.broker.certificates import make_identity, simple_name
@@ -30,7 +31,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("localhost", "broker"):
         identity = make_identity(simple_name(name), authority)
         (directory / f"{name}.p12").write_bytes(identity.pkcs12(PASSWORD))
-        (directory / f"{name}.pem").write_text(identity.key_pem() + identity.certificate_pem)
+        pem = identity.key_pem(PASSWORD) + identity.certificate_pem
+        (directory / f"{name}.pem").write_text(pem)
+    other = make_identity(simple_name("other authority"))
+    (directory / "other.pem").write_text(other.certificate_pem)
+    stranger = make_identity(simple_name("stranger"), other)
+    (directory / "stranger.pem").write_text(stranger.key_pem(PASSWORD) + stranger.certificate_pem)
     return directory
 
 
@@ -121,6 +127,36 @@ def test_a_certificate_of_another_host_is_refused(secure_server: SecureServer) -
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"ssl_truststore_location": "other.pem"}, "set zookeeper.ssl.truststore.location to"),
+        ({"ssl_keystore_location": None}, "set zookeeper.ssl.keystore.location to"),
+        ({"ssl_keystore_location": "stranger.pem"}, "set zookeeper.ssl.keystore.location to"),
+        ({"ssl_client_enable": "false"}, "set zookeeper.ssl.client.enable=true"),
+        ({"connect": "plain port"}, "zookeeper.ssl.client.enable=false"),
+    ],
+)
+def test_a_connection_that_cannot_be_trusted_is_refused(
+    secure_server: SecureServer, changes: dict[str, str | None], expected: str
+) -> None:
+    settings = secure_server.settings(connection_timeout_ms="1000", **changes)
+    if "connect" in changes:
+        settings["zookeeper.connect"] = f"localhost:{secure_server.server.port}"
+    for name, value in settings.items():
+        if value in ("other.pem", "stranger.pem"):
+            settings[name] = str(secure_server.certificates / value)
+    with pytest.raises(StoreUnavailableError) as caught:
+        open_store(settings)
+    assert expected in str(caught.value)
+
+
+def test_a_key_in_pem_has_the_password_of_the_key_store(secure_server: SecureServer) -> None:
+    path = secure_server.certificates / "broker.pem"
+    settings = secure_server.settings(ssl_keystore_location=str(path), connection_timeout_ms="9000")
+    open_store(settings).close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
         ({"ssl_crl_enable": "true"}, "zookeeper.ssl.crl.enable"),
         ({"ssl_ocsp_enable": "true"}, "zookeeper.ssl.ocsp.enable"),
         ({"ssl_endpoint_identification_algorithm": "x"}, "identification.algorithm"),
@@ -149,4 +185,4 @@ def test_the_connection_timeout_is_that_of_the_session_by_default() -> None:
     settings = {"zookeeper.connect": "h/k", "zookeeper.session.timeout.ms": "6000"}
     parsed = zookeeper_config(BrokerConfig.from_properties(settings))
     assert parsed is not None
-    assert parsed == ("h:2181", "/k", 6000, 6000, False, None)
+    assert parsed == ("h:2181", "/k", 6000, 6000, False, None, NO_LOGIN)

@@ -8,7 +8,11 @@ zookeeper.session.timeout.ms INT H-*o . 18000
 zookeeper.connection.timeout.ms INT H-*o . null
     The time for connecting to ZooKeeper; by default zookeeper.session.timeout.ms.
 zookeeper.set.acl BOOLEAN H-*o . false
-    Whether only brokers may change the nodes; needs zookeeper.ssl.keystore.location.
+    Whether only brokers may change the nodes; needs a login to ZooKeeper.
+zookeeper.auth.digest PASSWORD M-*i . null
+    The login to ZooKeeper with its scheme digest, as user:password.
+java.security.auth.login.config STRING M-*i . null
+    A JAAS file; its section Client has the SASL login to ZooKeeper.
 zookeeper.max.in.flight.requests INT H--o 1.. 10
     The maximum number of in-flight requests to ZooKeeper.
 zookeeper.clientCnxnSocket STRING M--o . null
