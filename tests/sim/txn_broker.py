@@ -55,6 +55,7 @@ from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.listener_certificates import ListenerCertificates
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
 from penstock.controller.broker_updates import BrokerUpdate, OfflineReplicas
@@ -314,6 +315,7 @@ class SimBroker:
             leader_throttle=LeaderThrottle(NODE, config, clock),
             log_flusher=LogFlusher(workers),
             authorizer=RequestAuthorizer(new_authorizer(config)),
+            certificates=ListenerCertificates(config),
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(10, lambda: 1),
             producer_ids=ProducerIdManager(

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.metadata.topic_rules import election_rules
+from penstock.client import Producer
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.metadata import MetadataRequest
@@ -319,6 +320,61 @@ def test_certificates_are_replaced_while_the_broker_runs(tmp_path: Path) -> None
         assert server_certificate(broker) == third.der
     with running_broker(tmp_path, settings) as broker:
         assert server_certificate(broker) == third.der
+
+
+def test_a_certificate_with_other_names_is_refused(tmp_path: Path) -> None:
+    """As in Kafka, unless ssl.allow.dn.changes and ssl.allow.san.changes are true (X2)."""
+    first, other = make_identity(simple_name("localhost")), make_identity(simple_name("other"))
+    fewer = make_identity(simple_name("localhost"), alternative_names=())
+    setting = "listener.name.ssl.ssl.keystore.location"
+    path = store(tmp_path, "key.pem", first)
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        setting: path,
+    }
+    with running_broker(tmp_path, settings) as broker, broker.connect("PLAINTEXT") as client:
+        for identity, expected in ((other, "ssl.allow.dn.changes"), (fewer, "ssl.allow.san")):
+            changed = store(tmp_path, "changed.pem", identity)
+            code, reason = try_alter(client, BROKER, own_id(broker), {setting: changed})
+            assert code is ErrorCode.INVALID_REQUEST
+            assert expected in (reason or "")
+            # The same path with another content is refused, too: the file in use counts.
+            store(tmp_path, "key.pem", identity)
+            code, reason = try_alter(client, BROKER, own_id(broker), {setting: path})
+            assert code is ErrorCode.INVALID_REQUEST
+            alter(client, BROKER, own_id(broker), {"num.io.threads": "9"})
+            assert server_certificate(broker) == first.der
+    store(tmp_path, "key.pem", first)
+    allowed = settings | {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true"}
+    with running_broker(tmp_path, allowed) as broker, broker.connect("PLAINTEXT") as client:
+        for identity in (other, fewer):
+            alter(client, BROKER, own_id(broker), {setting: store(tmp_path, "new.pem", identity)})
+            assert server_certificate(broker) == identity.der
+
+
+def test_connections_survive_a_new_certificate(tmp_path: Path) -> None:
+    first, second = (make_identity(simple_name("localhost")) for _ in range(2))
+    setting = "listener.name.ssl.ssl.keystore.location"
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        setting: store(tmp_path, "key.pem", first),
+    }
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(first.certificate_pem + second.certificate_pem)
+    with running_broker(tmp_path, settings) as broker, broker.connect("PLAINTEXT") as client:
+        address = next(address for address in broker.addresses if address.listener == "SSL")
+        with Producer(
+            bootstrap_servers=f"localhost:{address.port}",
+            security_protocol="SSL",
+            ssl_cafile=str(trusted),
+            ssl_check_hostname=False,
+        ) as producer:
+            assert producer.send("t", b"1").result().offset == 0
+            alter(client, BROKER, own_id(broker), {setting: store(tmp_path, "key.pem", second)})
+            assert server_certificate(broker) == second.der
+            assert producer.send("t", b"2").result().offset == 1
 
 
 def test_users_are_added_while_the_broker_runs(tmp_path: Path) -> None:

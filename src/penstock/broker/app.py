@@ -297,6 +297,7 @@ class App:
         addresses = await parts.server.bind(
             [listener_config(self._config, spec) for spec in self._config.listeners]
         )
+        parts.broker.certificates.load()
         ports = {address.listener: address.port for address in addresses}
         self.endpoints = tuple(self._config.advertised_endpoints(ports))
         self._controller.on_new_session = self._register

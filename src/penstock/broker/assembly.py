@@ -57,6 +57,7 @@ from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.connection_quotas import protected_listener
+from penstock.broker.security.listener_certificates import ListenerCertificates
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.broker.workers import Workers
@@ -124,7 +125,7 @@ class BrokerAssembly:
             store if store_config(config).is_shared else None,
             workers,
         )
-        self.publisher = MetadataPublisher(self.broker, self.server)
+        self.publisher = MetadataPublisher(self.broker, self.server, self._reload_client_keys)
         self._subscribe()
 
     def _subscribe(self) -> None:
@@ -214,6 +215,7 @@ class BrokerAssembly:
                 new_authorizer(config),
                 None if self.audit_log is None else self.audit_log.denied,
             ),
+            certificates=ListenerCertificates(config),
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(
                 config.int("max.incremental.fetch.session.cache.slots"),
@@ -294,8 +296,10 @@ class BrokerAssembly:
 
     def _reload_keys(self, names: frozenset[str]) -> None:
         """Uses changed keys and certificates for new connections to other brokers."""
-        if not any("ssl." in name for name in names):
-            return
+        if any("ssl." in name for name in names):
+            self._reload_client_keys()
+
+    def _reload_client_keys(self) -> None:
         for client in self._inter_broker_clients:
             try:
                 client.reconfigure()

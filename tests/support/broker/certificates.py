@@ -1,6 +1,7 @@
 """Certificates for tests: a certificate authority and certificates that it signs."""
 
 import datetime
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cryptography import x509
@@ -48,7 +49,13 @@ def simple_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def make_identity(name: x509.Name, issuer: Identity | None = None) -> Identity:
+def make_identity(
+    name: x509.Name,
+    issuer: Identity | None = None,
+    *,
+    alternative_names: Sequence[str] = ("localhost",),
+    end: datetime.datetime = _END,
+) -> Identity:
     """Creates a certificate signed by `issuer`, or a self-signed authority without one."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
@@ -58,8 +65,10 @@ def make_identity(name: x509.Name, issuer: Identity | None = None) -> Identity:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(_START)
-        .not_valid_after(_END)
+        .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
     )
+    if alternative_names:
+        names = x509.SubjectAlternativeName([x509.DNSName(host) for host in alternative_names])
+        builder = builder.add_extension(names, critical=False)
     return Identity(key, builder.sign(issuer.key if issuer else key, hashes.SHA256()))

@@ -17,7 +17,7 @@ from penstock.cluster.factory import StoreConfig, SupervisorConfig
 from penstock.core.clock import Clock
 from penstock.net.server.limits import UNLIMITED, Limits
 from penstock.net.server.socket_server import Listener
-from penstock.net.tls.settings import TlsSettings, build_context
+from penstock.net.tls.settings import TlsSettings
 from penstock.security.acl_authorizer import AclAuthorizer, parse_super_users
 from penstock.security.quotas import ClientQuotas
 from penstock.storage.cleaner.log_cleaner import CleanerSettings
@@ -82,17 +82,19 @@ def _tls_texts(config: BrokerConfig, spec: ListenerSpec) -> dict[str, str | None
     return {**texts, "ssl.client.auth": client_auth(config, spec)}
 
 
-def check_tls(config: BrokerConfig, changes: Mapping[str, str]) -> None:
-    """Raises KafkaError unless the listeners could use these keys and certificates."""
-    for spec in config.listeners:
-        prefix = f"listener.name.{spec.name.lower()}."
-        overrides = {
-            name.removeprefix(prefix): text
-            for name, text in changes.items()
-            if name.startswith(prefix + "ssl.")
-        }
-        if overrides and spec.protocol.tls:
-            build_context(TlsSettings.from_config({**_tls_texts(config, spec), **overrides}))
+def changed_tls_settings(
+    config: BrokerConfig, spec: ListenerSpec, changes: Mapping[str, str]
+) -> TlsSettings | None:
+    """Returns the TLS settings of a listener after changes; None if none of them is about it."""
+    prefix = f"listener.name.{spec.name.lower()}."
+    overrides = {
+        name.removeprefix(prefix): text
+        for name, text in changes.items()
+        if name.startswith(prefix + "ssl.")
+    }
+    if not overrides or not spec.protocol.tls:
+        return None
+    return TlsSettings.from_config({**_tls_texts(config, spec), **overrides})
 
 
 def cleaner_settings(config: BrokerConfig) -> CleanerSettings:

@@ -16,7 +16,6 @@ from penstock.broker.config.client_metrics_config import (
     describe_client_metrics,
     validate_client_metrics_configs,
 )
-from penstock.broker.config.component_config import check_tls
 from penstock.broker.config.entry import ConfigEntry
 from penstock.broker.config.group_config import (
     GROUP_SETTINGS,
@@ -32,6 +31,7 @@ from penstock.broker.config.topic_config import (
 from penstock.broker.loggers import describe_loggers
 from penstock.broker.pacer import Pacer
 from penstock.broker.request import Session
+from penstock.broker.security.listener_certificates import ListenerCertificates
 from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAuthorizer
 from penstock.controller.configs import ConfigRules
 from penstock.controller.image import ClusterImage
@@ -57,6 +57,7 @@ class ConfigContext:
     config: BrokerConfig
     image: ClusterImage
     authorizer: RequestAuthorizer
+    certificates: ListenerCertificates
 
 
 def check_access(
@@ -193,7 +194,7 @@ def _validate(
         case ConfigResourceType.BROKER:
             try:
                 context.config.validate_dynamic(values, per_broker=bool(name))
-                check_tls(context.config, values)
+                context.certificates.check_changes(values)
             except KafkaError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 

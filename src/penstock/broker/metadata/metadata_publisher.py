@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.config.component_config import cleaner_settings, set_limits, tls_settings
@@ -41,9 +42,13 @@ class MetadataPublisher:
     The failure of one component does not keep the changes from the others.
     """
 
-    def __init__(self, broker: "Broker", server: SocketServer) -> None:
+    def __init__(
+        self, broker: "Broker", server: SocketServer, on_tls_reloaded: Callable[[], None]
+    ) -> None:
+        """`on_tls_reloaded` is called after a listener has got new keys or certificates."""
         self._broker = broker
         self._server = server
+        self._on_tls_reloaded = on_tls_reloaded
         self._elections: set[asyncio.Task[None]] = set()
         broker.config.subscribe("", self._apply_broker_settings)
 
@@ -113,12 +118,16 @@ class MetadataPublisher:
 
     def _reload_tls(self) -> None:
         """Reloads keys and certificates, whose settings or files may have changed."""
+        certificates = self._broker.certificates
         for spec in self._broker.config.listeners:
             if not spec.protocol.tls:
                 continue
             try:
                 settings = tls_settings(self._broker.config, spec)
-                if self._server.reload_tls(spec.name, settings):
+                check = partial(certificates.check, spec)
+                if self._server.reload_tls(spec.name, settings, check):
+                    certificates.replaced(spec)
+                    self._on_tls_reloaded()
                     logger.info("listener %s uses new keys and certificates", spec.name)
             except KafkaError as error:
                 logger.error("listener %s keeps its old certificates: %s", spec.name, error.message)

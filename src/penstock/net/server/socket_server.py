@@ -6,7 +6,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import nsmallest
@@ -179,12 +179,20 @@ class SocketServer:
         if self._sweep_timer is None:
             self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep_again)
 
-    def reload_tls(self, listener: str, settings: TlsSettings | None = None) -> bool:
-        """Loads new settings or changed files for new connections; returns whether any changed."""
+    def reload_tls(
+        self,
+        listener: str,
+        settings: TlsSettings | None = None,
+        check: Callable[[TlsSettings], None] | None = None,
+    ) -> bool:
+        """Loads new settings or changed files for new connections; returns whether any changed.
+
+        `check` is called first if there are any, and may raise KafkaError to refuse them.
+        """
         changed = False
         for bound in self._open:
             if bound.name == listener and isinstance(bound.tls, TlsSource):
-                changed = bound.tls.reload(settings) or changed
+                changed = bound.tls.reload(settings, check) or changed
         return changed
 
     def stop_accepting(self) -> None:

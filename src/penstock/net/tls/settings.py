@@ -3,9 +3,9 @@
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.net.tls.key_stores import (
     as_file,
@@ -86,16 +86,24 @@ class TlsSource:
         self._stamps = _stamps(settings)
         self.context = build_context(settings)
 
-    def reload(self, settings: TlsSettings | None = None) -> bool:
+    def reload(
+        self,
+        settings: TlsSettings | None = None,
+        check: Callable[[TlsSettings], None] | None = None,
+    ) -> bool:
         """Applies new settings or changed files; returns whether anything has changed.
 
+        `check` is called before that, and may raise KafkaError to refuse what has changed.
         Raises KafkaError, and keeps the old context, if the new ones cannot be used.
         """
         settings = settings or self._settings
         stamps = _stamps(settings)
         if settings == self._settings and stamps == self._stamps:
             return False
-        self.context = build_context(settings)
+        context = build_context(settings)
+        if check is not None:
+            check(settings)
+        self.context = context
         self._settings = settings
         self._stamps = stamps
         return True
@@ -182,31 +190,47 @@ def _openssl_name(suite: str) -> str:
     return re.sub(r"(POLY1305)-SHA256$", r"\1", name)
 
 
+class OwnKey(NamedTuple):
+    """A private key with its certificates; `where` names their settings, for errors."""
+
+    where: str
+    pem: bytes
+    password: str | None
+
+    def __repr__(self) -> str:
+        return f"OwnKey({self.where})"
+
+
 def load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
     """Loads the context's own key and certificates; returns False if the settings have none."""
+    key = read_own_key(settings)
+    if key is None:
+        return False
+    use_key(context, *key)
+    return True
+
+
+def read_own_key(settings: TlsSettings) -> OwnKey | None:
+    """Returns key and certificates of the settings or of the key store; None if there are none."""
     path = settings.keystore_location
-    password = settings.key_password
     if settings.keystore_key is not None:
         _check_inline(settings)
         chain = settings.keystore_certificate_chain or ""
         pem = f"{settings.keystore_key}\n{chain}\n".encode()
         where = "ssl.keystore.key with ssl.keystore.certificate.chain"
-    elif settings.keystore_certificate_chain is not None:
+        return OwnKey(where, pem, settings.key_password)
+    if settings.keystore_certificate_chain is not None:
         raise invalid("ssl.keystore.certificate.chain is set, ssl.keystore.key is missing")
-    elif path is None:
-        return False
-    else:
-        where = f"ssl.keystore.location={path}"
-        pem = read_store("ssl.keystore.location", path)
-        if settings.keystore_type.upper() == "PEM":
-            if settings.keystore_password is not None:
-                raise invalid("ssl.keystore.password is not for PEM: use ssl.key.password")
-            check_format("ssl.keystore", path, pem)
-        else:
-            pem = key_store_to_pem(path, pem, settings.keystore_password)
-            password = None
-    use_key(context, where, pem, password)
-    return True
+    if path is None:
+        return None
+    where = f"ssl.keystore.location={path}"
+    pem = read_store("ssl.keystore.location", path)
+    if settings.keystore_type.upper() != "PEM":
+        return OwnKey(where, key_store_to_pem(path, pem, settings.keystore_password), None)
+    if settings.keystore_password is not None:
+        raise invalid("ssl.keystore.password is not for PEM: use ssl.key.password")
+    check_format("ssl.keystore", path, pem)
+    return OwnKey(where, pem, settings.key_password)
 
 
 _WEAKNESSES: Final = {

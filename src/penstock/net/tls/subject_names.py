@@ -30,6 +30,8 @@ _STRINGS: Final = {
 }
 """ASN.1's string types: UTF8, Printable, T61, IA5, General, Universal, BMP."""
 _EXPLICIT_VERSION: Final = 0xA0
+_EXTENSIONS: Final = 0xA3
+_ALTERNATIVE_NAME: Final = "2.5.29.17"
 
 
 def subject_of(certificate: bytes) -> str:
@@ -40,6 +42,19 @@ def subject_of(certificate: bytes) -> str:
     subject = fields[5 if fields[0][0] == _EXPLICIT_VERSION else 4][2]
     names = ["+".join(map(_attribute, _values(part))) for part in _values(subject)]
     return ",".join(reversed(names))
+
+
+def alternative_names_of(certificate: bytes) -> frozenset[bytes]:
+    """Returns the subject alternative names of a DER certificate, each in DER."""
+    to_be_signed = next(_elements(next(_elements(certificate))[2]))[2]
+    for tag, _, content in _elements(to_be_signed):
+        if tag != _EXTENSIONS:
+            continue
+        for _, _, extension in _elements(next(_elements(content))[2]):
+            (_, _, identifier), *_, (_, _, value) = _elements(extension)
+            if _dotted(identifier) == _ALTERNATIVE_NAME:
+                return frozenset(name for _, name, _ in _elements(next(_elements(value))[2]))
+    return frozenset()
 
 
 def _values(data: bytes) -> list[bytes]:

@@ -14,9 +14,9 @@ org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
     The Java class that derives the principal of a connection.
 security.providers STRING L-- . null
     Java classes that provide security algorithms.
-ssl.allow.dn.changes BOOLEAN L-- . false
+ssl.allow.dn.changes BOOLEAN L-* . false
     Whether a new certificate may have another distinguished name.
-ssl.allow.san.changes BOOLEAN L-- . false
+ssl.allow.san.changes BOOLEAN L-* . false
     Whether a new certificate may drop alternative names.
 ssl.cipher.suites LIST Mb* .
     The enabled cipher suites; if empty, the defaults of TLS.
