@@ -41,8 +41,8 @@ class _Rule:
     """Rewrites subjects that its pattern matches completely."""
 
     def __init__(self, pattern: str, replacement: str, case: str) -> None:
-        # Java writes a named group without Python's P.
-        self._pattern = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
+        # Java writes a named group without Python's P; its classes and its case are those of ASCII.
+        self._pattern = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern), re.ASCII)
         self._replacement = replacement
         self._case = case
         self._check_replacement()

@@ -19,16 +19,8 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
-_STRINGS: Final = {
-    0x0C: "utf-8",
-    0x13: "utf-8",
-    0x14: "latin-1",
-    0x16: "utf-8",
-    0x1B: "utf-8",
-    0x1C: "utf-32-be",
-    0x1E: "utf-16-be",
-}
-"""ASN.1's string types: UTF8, Printable, T61, IA5, General, Universal, BMP."""
+_STRINGS: Final = frozenset((0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E))
+"""ASN.1's UTF8, Printable, T61, IA5, General and BMP strings. Java reads all of them as UTF-8."""
 _EXPLICIT_VERSION: Final = 0xA0
 _EXTENSIONS: Final = 0xA3
 _ALTERNATIVE_NAME: Final = "2.5.29.17"
@@ -81,10 +73,9 @@ def _attribute(data: bytes) -> str:
     (_, _, identifier), (tag, element, value) = _elements(data)
     number = _dotted(identifier)
     keyword = _KEYWORDS.get(number)
-    encoding = _STRINGS.get(tag)
-    if keyword is None or encoding is None:
+    if keyword is None or tag not in _STRINGS:
         return f"{keyword or number}=#{element.hex()}"
-    return f"{keyword}={_escaped(value.decode(encoding, 'replace'))}"
+    return f"{keyword}={_escaped(value.decode('utf-8', 'replace'))}"
 
 
 def _dotted(identifier: bytes) -> str:
