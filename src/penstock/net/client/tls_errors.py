@@ -48,6 +48,8 @@ def _verification_error(error: ssl.SSLCertVerificationError, address: str) -> Au
 
 
 def _handshake_remedy(reason: str) -> str:
+    if "ALERT_CERTIFICATE_EXPIRED" in reason:
+        return f"the client certificate has expired: renew it ({_OWN_CERTIFICATE})"
     if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
         return (
             "the broker demands a client certificate that it trusts: set "
