@@ -115,6 +115,11 @@ def test_listeners_without_a_login_have_those_of_the_jaas_file(
     )
     assert "own" in str(config.listener_setting("SASL_SSL", "sasl.jaas.config", "PLAIN"))
     assert config.listener_setting("SASL_SSL", "sasl.jaas.config", "SCRAM-SHA-256") is None
+    other_file = tmp_path / "other.conf"
+    other_file.write_text(f'KafkaServer {{ {module} user_ann="other"; }};')
+    setting = f"java.security.auth.login.config={other_file}"
+    config = load_broker_config(None, [*settings, setting])
+    assert "other" in str(config.listener_setting("SASL_PLAINTEXT", "sasl.jaas.config", "PLAIN"))
     jaas_file.write_text("KafkaServer {")
     with pytest.raises(KafkaError, match=r"JAAS file .*jaas\.conf: the section KafkaServer does"):
         load_broker_config(None, settings)
