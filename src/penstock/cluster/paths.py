@@ -11,6 +11,7 @@ from penstock.controller.metadata import (
     BrokerKey,
     ClusterKey,
     ConfigKey,
+    DelegationTokenKey,
     IsrChangeKey,
     Key,
     LogDirEventKey,
@@ -64,6 +65,8 @@ def path_of(key: Key) -> str:
             return _config_path(key)
         case AclKey():
             return _acl_path(key)
+        case DelegationTokenKey(token_id) if token_id and "/" not in token_id:
+            return f"/delegation_token/tokens/{token_id}"
         case TopicDeletionKey(topic):
             return f"/admin/delete_topics/{topic}"
         case IsrChangeKey(sequence) if sequence >= 0:
@@ -94,6 +97,8 @@ def key_of(path: str) -> Key | None:
             return _acl_key(node, "LITERAL", name)
         case ["", "kafka-acl-extended", "prefixed", node, *name]:
             return _acl_key(node, "PREFIXED", name)
+        case ["", "delegation_token", "tokens", token_id] if token_id:
+            return DelegationTokenKey(token_id)
         case ["", "admin", "delete_topics", topic] if topic:
             return TopicDeletionKey(topic)
         case ["", "isr_change_notification", _] if (number := _sequence(path, _ISR_CHANGE)) >= 0:
@@ -134,9 +139,13 @@ def _number(text: str) -> int | None:
     return int(text)
 
 
-def _sanitize(name: str) -> str:
-    """Escapes user names, client ids and addresses as Kafka does, except the default entity."""
-    return name if name == DEFAULT_ENTITY else quote(name, safe="").replace("~", "%7E")
+def sanitize(name: str) -> str:
+    """Escapes user names, client ids, addresses and principals as Kafka does."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def _entity_node(name: str) -> str:
+    return name if name == DEFAULT_ENTITY else sanitize(name)
 
 
 def _config_path(key: ConfigKey) -> str:
@@ -144,7 +153,7 @@ def _config_path(key: ConfigKey) -> str:
     is_known = kinds == ("users", "clients") or (len(kinds) == 1 and kinds[0] in _ENTITY_KINDS)
     if not is_known or not all(name for _, name in key.entity):
         raise ValueError(f"{key} is not an entity that can have settings")
-    return "/config" + "".join(f"/{kind}/{_sanitize(name)}" for kind, name in key.entity)
+    return "/config" + "".join(f"/{kind}/{_entity_node(name)}" for kind, name in key.entity)
 
 
 def _config_key(path: str, *entity: tuple[str, str]) -> ConfigKey | None:

@@ -45,6 +45,7 @@ from penstock.controller.metadata import (
     ClusterKey,
     ConfigKey,
     ControllerRecord,
+    DelegationTokenKey,
     FeaturesRecord,
     Key,
     LoginSecretRecord,
@@ -86,12 +87,12 @@ class Scope(Enum):
     """Which nodes a session follows."""
 
     SETTINGS = auto()
-    """Cluster id, features, controller and its epoch, producer ids, settings and ACLs."""
+    """Cluster id, features, controller and its epoch, producer ids, settings, ACLs and tokens."""
     ALL = auto()
     """Also brokers, topics, partitions, and the requests and notifications to the controller."""
 
     def contains(self, key: Key) -> bool:
-        if self is Scope.ALL or isinstance(key, ConfigKey | AclKey):
+        if self is Scope.ALL or isinstance(key, ConfigKey | AclKey | DelegationTokenKey):
             return True
         return isinstance(key, ClusterKey) and key.name not in _CONTROLLER_REQUESTS
 

@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 from penstock.core.errors import KafkaStorageError
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63), lt=2**63)]
 _Replicas = dict[int, tuple[_Int, ...]]
 
 
@@ -98,6 +99,20 @@ class AclEntryJson(Struct, rename="camel"):
 class AclsJson(Struct, kw_only=True):
     acls: list[AclEntryJson]
     version: _Int = 1
+
+
+class DelegationTokenJson(Struct, kw_only=True, rename="camel"):
+    """Principals are escaped, as in paths."""
+
+    version: _Int = 3
+    owner: str
+    token_requester: str | None = None
+    """None before version 3: it is the owner."""
+    renewers: tuple[str, ...]
+    issue_timestamp: _Long
+    max_timestamp: _Long
+    expiry_timestamp: _Long
+    token_id: str
 
 
 class PartitionNameJson(Struct):

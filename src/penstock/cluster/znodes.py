@@ -8,11 +8,12 @@ creates them as it commits.
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
+from urllib.parse import unquote
 from uuid import UUID
 
 from msgspec import UNSET
 
-from penstock.cluster.paths import key_of, pascal_case
+from penstock.cluster.paths import key_of, pascal_case, sanitize
 from penstock.cluster.znode_json import (
     AclEntryJson,
     AclsJson,
@@ -21,6 +22,7 @@ from penstock.cluster.znode_json import (
     ConfigJson,
     ControllerJson,
     DamagedNodeError,
+    DelegationTokenJson,
     FeatureLevelJson,
     FeatureRangeJson,
     FeaturesJson,
@@ -49,6 +51,8 @@ from penstock.controller.metadata import (
     ConfigRecord,
     ControllerEpochRecord,
     ControllerRecord,
+    DelegationTokenKey,
+    DelegationTokenRecord,
     Endpoint,
     FeaturesRecord,
     IsrChangeKey,
@@ -123,6 +127,8 @@ def encode(record: Record) -> bytes:
                 for e in sorted(record.entries)
             ]
             return encode_json(AclsJson(acls=entries))
+        case DelegationTokenRecord():
+            return encode_json(_token_json(record))
         case BrokerRecord():
             return encode_json(_broker_json(record))
         case ControllerRecord():
@@ -192,6 +198,18 @@ def _broker_json(record: BrokerRecord) -> BrokerJson:
     )
 
 
+def _token_json(record: DelegationTokenRecord) -> DelegationTokenJson:
+    return DelegationTokenJson(
+        owner=sanitize(record.owner),
+        token_requester=sanitize(record.requester),
+        renewers=tuple(map(sanitize, record.renewers)),
+        issue_timestamp=record.issue_ms,
+        max_timestamp=record.max_ms,
+        expiry_timestamp=record.expiry_ms,
+        token_id=record.token_id,
+    )
+
+
 def _base64(topic_id: TopicId) -> str:
     return urlsafe_b64encode(topic_id.bytes)[:22].decode()
 
@@ -232,6 +250,8 @@ def decode(path: str, data: bytes, version: int, created: int = -1) -> Record | 
             return _config_record(path, entity, data)
         case AclKey() as acl_key:
             return _acl_record(path, acl_key, data)
+        case DelegationTokenKey(token_id):
+            return _token_record(path, token_id, data)
         case BrokerKey(broker_id):
             return _broker_record(path, broker_id, parse(path, data, BrokerJson), created)
         case TopicDeletionKey(topic):
@@ -329,6 +349,26 @@ def _acl_record(path: str, key: AclKey, data: bytes) -> AclRecord | None:
             )
         entries.add(AccessControlEntry(entry.principal, entry.host, operation, permission))
     return AclRecord(*key, entries=frozenset(entries)) if entries else None
+
+
+def _token_record(path: str, token_id: str, data: bytes) -> DelegationTokenRecord | None:
+    if not data:
+        return None
+    json = parse(path, data, DelegationTokenJson)
+    _check_version(path, json.version, (1, 2, 3))
+    if json.token_id != token_id:
+        raise DamagedNodeError(path, f"its tokenId is {json.token_id!r}")
+    owner = unquote(json.owner)
+    requester = owner if json.token_requester is None else unquote(json.token_requester)
+    return DelegationTokenRecord(
+        token_id,
+        owner,
+        requester,
+        tuple(map(unquote, json.renewers)),
+        json.issue_timestamp,
+        json.max_timestamp,
+        json.expiry_timestamp,
+    )
 
 
 def _broker_record(path: str, broker_id: int, json: BrokerJson, created: int) -> BrokerRecord:

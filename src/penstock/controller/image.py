@@ -16,6 +16,8 @@ from penstock.controller.metadata import (
     ConfigRecord,
     ControllerEpochRecord,
     ControllerRecord,
+    DelegationTokenKey,
+    DelegationTokenRecord,
     Delete,
     Endpoint,
     FeaturesRecord,
@@ -63,6 +65,8 @@ class ClusterImage:
         """
         self.configs: dict[ConfigKey, ConfigRecord] = {}
         self.acls: dict[AclKey, AclRecord] = {}
+        self.delegation_tokens: dict[str, DelegationTokenRecord] = {}
+        """By id; some may have expired."""
         self.topic_deletions: dict[str, TopicDeletionRecord] = {}
         self.reassign_partitions: ReassignPartitionsRecord | None = None
         self.preferred_election: PreferredElectionRecord | None = None
@@ -167,6 +171,7 @@ class ClusterImage:
         yield from self._metadata_records()
         yield from self.configs.values()
         yield from self.acls.values()
+        yield from self.delegation_tokens.values()
         yield from self.topic_deletions.values()
         if self.reassign_partitions is not None:
             yield self.reassign_partitions
@@ -194,6 +199,8 @@ class ClusterImage:
                 self.configs[record.key] = record
             case AclRecord():
                 self.acls[record.key] = record
+            case DelegationTokenRecord():
+                self.delegation_tokens[record.token_id] = record
             case BrokerRecord():
                 self.brokers[record.broker_id] = record
             case ControllerRecord():
@@ -231,6 +238,8 @@ class ClusterImage:
                 self.configs.pop(key, None)
             case AclKey():
                 self.acls.pop(key, None)
+            case DelegationTokenKey():
+                self.delegation_tokens.pop(key.token_id, None)
             case BrokerKey():
                 self.brokers.pop(key.broker_id, None)
             case ClusterKey("controller"):

@@ -87,6 +87,10 @@ class AclKey(NamedTuple):
     name: str
 
 
+class DelegationTokenKey(Struct, frozen=True):
+    token_id: str
+
+
 class TopicDeletionKey(Struct, frozen=True):
     topic: str
 
@@ -106,6 +110,7 @@ Key = (
     | TopicPartition
     | ConfigKey
     | AclKey
+    | DelegationTokenKey
     | TopicDeletionKey
     | IsrChangeKey
     | LogDirEventKey
@@ -293,6 +298,29 @@ class AclRecord(Struct, frozen=True, tag=True):
         return AclKey(self.resource_type, self.pattern_type, self.name)
 
 
+class DelegationTokenRecord(Struct, frozen=True, tag=True):
+    """`/delegation_token/tokens/<id>`: a token with which others log in as its owner (KIP-48).
+
+    Its HMAC, which is the password, is not stored: brokers derive it from the id and
+    `delegation.token.secret.key`.
+    """
+
+    token_id: str
+    owner: str
+    """Principals are written `User:ann`."""
+    requester: str
+    """Who created it: the owner, or somebody who may create tokens for the owner (KIP-373)."""
+    renewers: tuple[str, ...]
+    issue_ms: int
+    max_ms: int
+    """No renewal moves the expiry beyond this time."""
+    expiry_ms: int
+
+    @property
+    def key(self) -> DelegationTokenKey:
+        return DelegationTokenKey(self.token_id)
+
+
 # --- requests and notifications to the controller, which it deletes when it has handled them
 
 UNASSIGNED_SEQUENCE = -1
@@ -366,6 +394,7 @@ Record = (
     | PartitionRecord
     | ConfigRecord
     | AclRecord
+    | DelegationTokenRecord
     | TopicDeletionRecord
     | ReassignPartitionsRecord
     | PreferredElectionRecord

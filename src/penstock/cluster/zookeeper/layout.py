@@ -11,6 +11,7 @@ from penstock.controller.metadata import (
     AclKey,
     Change,
     ConfigKey,
+    DelegationTokenKey,
     Delete,
     Key,
     Put,
@@ -40,7 +41,8 @@ PERSISTENT_PATHS: Final = (
 CONFIG_CHANGES: Final = "/config/changes"
 ACL_CHANGES: Final = "/kafka-acl-changes"
 EXTENDED_ACL_CHANGES: Final = "/kafka-acl-extended-changes"
-NOTIFICATION_PARENTS: Final = (CONFIG_CHANGES, ACL_CHANGES, EXTENDED_ACL_CHANGES)
+TOKEN_CHANGES: Final = "/delegation_token/token_changes"
+NOTIFICATION_PARENTS: Final = (CONFIG_CHANGES, ACL_CHANGES, EXTENDED_ACL_CHANGES, TOKEN_CHANGES)
 
 _CREATOR_ACL: Final = (Acl(31, "auth", ""),)
 _CREATOR_AND_READERS_ACL: Final = (*_CREATOR_ACL, Acl(1, "world", "anyone"))
@@ -62,6 +64,7 @@ _SETTINGS_ROOTS: Final = (
     "/config",
     "/kafka-acl",
     "/kafka-acl-extended",
+    "/delegation_token",
 )
 _CONTROLLER_ROOTS: Final = (
     "/brokers",
@@ -118,8 +121,13 @@ def owned_parents(key: Key) -> list[str]:
     return []
 
 
+def is_notified(key: Key) -> bool:
+    """Whether changes of this record's node are announced by a notification."""
+    return isinstance(key, ConfigKey | AclKey | DelegationTokenKey)
+
+
 def notifications(changes: Sequence[Change]) -> Iterator[tuple[str, bytes]]:
-    """Yields prefix and content of the nodes that tell Kafka's brokers of settings and ACLs.
+    """Yields prefix and content of the nodes that tell Kafka's brokers of settings, ACLs and tokens.
 
     Topics that are created or deleted in the same commit need none: brokers read their settings
     when they create the replica.
@@ -150,3 +158,5 @@ def notifications(changes: Sequence[Change]) -> Iterator[tuple[str, bytes]]:
                     resource_type=resource_type, name=name, pattern_type=pattern_type
                 )
                 yield f"{EXTENDED_ACL_CHANGES}/acl_changes_", encode_json(event)
+            case DelegationTokenKey(token_id):
+                yield f"{TOKEN_CHANGES}/token_change_", token_id.encode()

@@ -31,11 +31,11 @@ from penstock.cluster.zookeeper.change_stream import ChangeStream, sorted_record
 from penstock.cluster.zookeeper.client import ConnectionLostError, Response
 from penstock.cluster.zookeeper.commit import Commit
 from penstock.cluster.zookeeper.config import ZooKeeperConfig
-from penstock.cluster.zookeeper.layout import NOTIFICATION_PARENTS, watched_paths
+from penstock.cluster.zookeeper.layout import NOTIFICATION_PARENTS, is_notified, watched_paths
 from penstock.cluster.zookeeper.requests import DeleteNode, Multi, Node, ReadNodes, Sync
 from penstock.cluster.zookeeper.session import ZooKeeperSession
 from penstock.cluster.zookeeper.walk import find_paths
-from penstock.controller.metadata import AclKey, Change, ConfigKey, Key, Put, Record
+from penstock.controller.metadata import Change, Key, Put, Record
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class ZooKeeperStore:
     ) -> int:
         commit = Commit(self, changes, based_on, fenced)
         version = self._run(commit.run)
-        if any(isinstance(_key_of(change), ConfigKey | AclKey) for change in changes):
+        if any(is_notified(_key_of(change)) for change in changes):
             self._purge_notifications()
         return version
 

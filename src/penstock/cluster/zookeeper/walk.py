@@ -21,6 +21,7 @@ _SETTINGS_PARENTS: Final = tuple(
     f"/config/{kind}"
     for kind in ("topics", "brokers", "clients", "users", "ips", "groups", "client-metrics")
 )
+_TOKENS: Final = "/delegation_token/tokens"
 _ACL_ROOTS: Final = ("/kafka-acl", "/kafka-acl-extended")
 _CONTROLLER_PATHS: Final = ("/admin/reassign_partitions", "/admin/preferred_replica_election")
 _CONTROLLER_PARENTS: Final = (
@@ -34,7 +35,7 @@ _CONTROLLER_PARENTS: Final = (
 
 def find_paths(scope: Scope, list_children: ListChildren) -> list[str]:
     """Returns the paths at which records of this scope are, or may be: some may not exist."""
-    parents = [*_SETTINGS_PARENTS]
+    parents = [*_SETTINGS_PARENTS, _TOKENS]
     paths = [*_SINGLE_PATHS]
     if scope is Scope.ALL:
         parents += _CONTROLLER_PARENTS
