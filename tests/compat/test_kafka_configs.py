@@ -52,6 +52,7 @@ OWN_SETTINGS = frozenset(
         "metrics.port",
         "request.memory.max.bytes",
         "controller.queue.max.requests",
+        "delegation.token.max.tokens.per.owner",
         "socket.request.max.elements",
         "audit.log.dir",
         "audit.log.max.bytes",

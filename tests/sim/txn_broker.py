@@ -55,6 +55,7 @@ from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.delegation_tokens import DelegationTokens
 from penstock.broker.security.listener_certificates import ListenerCertificates
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
@@ -314,6 +315,7 @@ class SimBroker:
             ),
             leader_throttle=LeaderThrottle(NODE, config, clock),
             log_flusher=LogFlusher(workers),
+            tokens=DelegationTokens(config, image, clock, workers),
             authorizer=RequestAuthorizer(new_authorizer(config)),
             certificates=ListenerCertificates(config),
             quotas=ClientQuotaManager(new_quotas(config), clock),

@@ -286,6 +286,8 @@ class App:
         closing.push_async_callback(self._stop_disk_work)
         closing.push_async_callback(parts.broker.isr_manager.close)
         closing.push_async_callback(parts.leader_rebalancer.close)
+        closing.push_async_callback(parts.token_expiry.close)
+        closing.push_async_callback(parts.broker.tokens.close)
         closing.push_async_callback(parts.log_dir_failures.close)
         closing.push_async_callback(parts.replica_fetchers.close)
         closing.push_async_callback(parts.broker.groups.close)
@@ -321,6 +323,7 @@ class App:
         parts.background_tasks.start()
         parts.broker.isr_manager.start()
         parts.leader_rebalancer.start()
+        parts.token_expiry.start()
         parts.broker.log_mover.resume()
         self._set_state(BrokerState.RUNNING)
         return addresses

@@ -42,6 +42,7 @@ from penstock.broker.metadata.leader_rebalancer import LeaderRebalancer
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.stored_leaderships import StoredLeaderships
+from penstock.broker.metadata.token_expiry import TokenExpiry
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metrics.request_metrics import RequestMetrics
 from penstock.broker.pacer import Pacer
@@ -57,6 +58,7 @@ from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.connection_quotas import protected_listener
+from penstock.broker.security.delegation_tokens import DelegationTokens
 from penstock.broker.security.listener_certificates import ListenerCertificates
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.security.session_factory import SessionFactory
@@ -118,6 +120,7 @@ class BrokerAssembly:
             self.controller_requests.create_missing_logs,
         )
         self.leader_rebalancer = LeaderRebalancer(config, controller, clock)
+        self.token_expiry = TokenExpiry(config, controller, clock)
         self.log_dir_failures = LogDirFailures(
             self._broker_id,
             logs,
@@ -216,6 +219,7 @@ class BrokerAssembly:
                 None if self.audit_log is None else self.audit_log.denied,
             ),
             certificates=ListenerCertificates(config),
+            tokens=DelegationTokens(config, image, clock, workers),
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(
                 config.int("max.incremental.fetch.session.cache.slots"),
@@ -313,8 +317,11 @@ class BrokerAssembly:
         set_limits(limits, self._config)
         limits.protected_listener = protected_listener(self._config)
         limits.max_sockets = self._max_sockets
-        sessions = SessionFactory(self._config, self._image, self._clock, self.audit_log)
+        sessions = SessionFactory(
+            self._config, self._image, self._clock, self.audit_log, broker.tokens
+        )
         self._metadata.listeners.append(sessions.apply)
+        self._metadata.listeners.append(broker.tokens.apply)
         self.sessions = sessions
         self.request_metrics = RequestMetrics(enabled=self._config.int("metrics.port") >= 0)
         self.dispatcher = Dispatcher(broker, sessions, self.request_metrics, self.audit_log)

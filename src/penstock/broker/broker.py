@@ -29,6 +29,7 @@ from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.delegation_tokens import DelegationTokens
 from penstock.broker.security.listener_certificates import ListenerCertificates
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
@@ -61,6 +62,7 @@ class Broker:
     log_flusher: LogFlusher
     authorizer: RequestAuthorizer
     certificates: ListenerCertificates
+    tokens: DelegationTokens
     quotas: ClientQuotaManager
     fetch_sessions: FetchSessionCache
     producer_ids: ProducerIdManager

@@ -45,6 +45,11 @@ class Session:
     number: int = field(default_factory=_next_number)
     """Higher for connections that were accepted later."""
 
+    @property
+    def is_token_authenticated(self) -> bool:
+        """Whether the client has logged in with a delegation token."""
+        return self.authenticator is not None and self.authenticator.is_token_authenticated
+
 
 class Request(Struct, gc=False):
     """The header of a request and its session; the handler receives the body beside it."""

@@ -62,6 +62,7 @@ def login_factory(settings: CommonOptions) -> Callable[[str], SaslClient] | None
             _jaas_config(settings),
             settings["sasl_plain_username"],
             settings["sasl_plain_password"],
+            is_token=settings["sasl_tokenauth"],
             oauth=_oauth_settings(settings),
             kerberos=_kerberos_settings(settings),
         )

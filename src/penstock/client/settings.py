@@ -100,6 +100,10 @@ class CommonOptions(OAuthOptions, KerberosOptions, total=False):
     ]
     sasl_plain_username: Annotated[str | None, Setting(None, "User for PLAIN and SCRAM.")]
     sasl_plain_password: Annotated[str | None, Setting(None, "Password for PLAIN and SCRAM.")]
+    sasl_tokenauth: Annotated[
+        bool,
+        Setting(False, "Whether user and password are the id and HMAC of a delegation token."),
+    ]
     ssl_truststore_location: Annotated[str | None, Setting(None, "File of trusted certificates.")]
     ssl_truststore_type: Annotated[str, Setting("JKS", "PEM or PKCS12.")]
     ssl_truststore_password: Annotated[str | None, Setting(None, "Password of the truststore.")]

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 from penstock.core.errors import KafkaStorageError
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-_Long = Annotated[int, msgspec.Meta(ge=-(2**63), lt=2**63)]
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Replicas = dict[int, tuple[_Int, ...]]
 
 

@@ -360,11 +360,15 @@ def _token_record(path: str, token_id: str, data: bytes) -> DelegationTokenRecor
         raise DamagedNodeError(path, f"its tokenId is {json.token_id!r}")
     owner = unquote(json.owner)
     requester = owner if json.token_requester is None else unquote(json.token_requester)
+    renewers = tuple(map(unquote, json.renewers))
+    for principal in (owner, requester, *renewers):
+        if ":" not in principal:
+            raise DamagedNodeError(path, f"{principal!r} is not a principal")
     return DelegationTokenRecord(
         token_id,
         owner,
         requester,
-        tuple(map(unquote, json.renewers)),
+        renewers,
         json.issue_timestamp,
         json.max_timestamp,
         json.expiry_timestamp,

@@ -1,19 +1,29 @@
 """Decisions about delegation tokens (KIP-48, KIP-373, X2): who may create, renew and end them.
 
-Principals are written `User:ann`. A function that refuses raises KafkaError with Kafka's code.
+Principals are written `User:ann`. A function that refuses raises KafkaError with Kafka's code; the
+order of its checks is that of Kafka's KRaft controller.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, DelegationTokenRecord, Delete, Put
+from penstock.controller.metadata import (
+    Change,
+    DelegationTokenRecord,
+    Delete,
+    Put,
+)
 from penstock.core.errors import ErrorCode, KafkaError
 
 MAX_PRINCIPAL_BYTES: Final = 16 * 1024
-"""The owner and the renewers of a token, which are in one node of the store, in all."""
+"""The owner, the requester and the renewers of a token, in all: one node of the store has them."""
+MAX_RENEWERS: Final = 1000
+MAX_REMOVALS: Final = 500
+"""The expired tokens that one commit removes."""
+_MAX_LONG: Final = 2**63 - 1
 
 
 class TokenRules(NamedTuple):
@@ -21,12 +31,11 @@ class TokenRules(NamedTuple):
 
     max_lifetime_ms: int
     expiry_time_ms: int
-    max_tokens: int
     max_tokens_per_owner: int
 
 
 class NewToken(NamedTuple):
-    """A token that is requested. `token_id` must be random and new."""
+    """A token that is requested. `token_id` must be random."""
 
     token_id: str
     owner: str
@@ -42,27 +51,26 @@ def is_expired(token: DelegationTokenRecord, now_ms: int) -> bool:
 
 def create_token(
     image: ClusterImage, new: NewToken, rules: TokenRules, now_ms: int
-) -> tuple[list[Change], DelegationTokenRecord]:
-    """Returns the changes and the new token.
+) -> DelegationTokenRecord:
+    """Returns the token to store.
 
-    Raises POLICY_VIOLATION if there are too many tokens, or its principals are too long.
+    Raises POLICY_VIOLATION if its owner has too many, or its principals are too long.
     """
     _check_size(new)
     _check_count(image, new.owner, rules, now_ms)
     lifetime_ms = rules.max_lifetime_ms
     if new.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, new.max_lifetime_ms)
-    max_ms = now_ms + lifetime_ms
-    token = DelegationTokenRecord(
+    max_ms = _sum(now_ms, lifetime_ms)
+    return DelegationTokenRecord(
         new.token_id,
         new.owner,
         new.requester,
         tuple(new.renewers),
         now_ms,
         max_ms,
-        min(max_ms, now_ms + rules.expiry_time_ms),
+        min(max_ms, _sum(now_ms, rules.expiry_time_ms)),
     )
-    return [Put(token)], token
 
 
 def renew_token(
@@ -71,55 +79,71 @@ def renew_token(
     period_ms: int,
     rules: TokenRules,
     now_ms: int,
-) -> tuple[list[Change], int]:
-    """Returns the changes and the new time of expiry, never after the end of its lifetime.
+) -> DelegationTokenRecord:
+    """Returns the token with its new time of expiry, never after the end of its lifetime.
 
     Without a period above 0, or with one longer than the cluster allows, it is the cluster's.
     """
     token = _require(token)
     if is_expired(token, now_ms):
-        raise _expired()
+        raise _expired(token)
     _require_renewer(token, principal)
     lifetime_ms = rules.expiry_time_ms
     if period_ms > 0:
         lifetime_ms = min(lifetime_ms, period_ms)
-    return _expiring(token, now_ms + lifetime_ms)
+    return _expiring(token, now_ms, lifetime_ms)
 
 
 def expire_token(
     token: DelegationTokenRecord | None, principal: str, period_ms: int, now_ms: int
-) -> tuple[list[Change], int]:
-    """Returns the changes and the new time of expiry; a negative period removes the token."""
+) -> tuple[Change, int]:
+    """Returns the change and the new time of expiry; a negative period removes the token."""
     token = _require(token)
     _require_renewer(token, principal)
     if period_ms < 0:
-        return [Delete(token.key)], now_ms
+        return Delete(token.key), now_ms
     if is_expired(token, now_ms):
-        raise _expired()
-    return _expiring(token, now_ms + period_ms)
+        raise _expired(token)
+    token = _expiring(token, now_ms, period_ms)
+    return Put(token), token.expiry_ms
 
 
-def remove_expired_tokens(image: ClusterImage, now_ms: int) -> list[Change]:
-    return [
-        Delete(token.key) for token in image.delegation_tokens.values() if is_expired(token, now_ms)
-    ]
+def expired_tokens(image: ClusterImage, now_ms: int) -> list[DelegationTokenRecord]:
+    """Returns the next tokens that are to be removed: at most `MAX_REMOVALS`."""
+    expired = [token for token in image.delegation_tokens.values() if is_expired(token, now_ms)]
+    return expired[:MAX_REMOVALS]
 
 
-def may_describe(
-    token: DelegationTokenRecord,
-    principal: str,
-    owners: frozenset[str] | None,
-    is_allowed: Callable[[DelegationTokenRecord], bool],
-) -> bool:
-    """Returns whether a principal may see a token, and has asked for it.
+def _expiring(token: DelegationTokenRecord, now_ms: int, period_ms: int) -> DelegationTokenRecord:
+    return replace(token, expiry_ms=min(token.max_ms, _sum(now_ms, period_ms)))
 
-    `owners` are the owners or renewers whose tokens are asked for; None for all. `is_allowed`
-    decides about the tokens of others.
-    """
-    users = {token.owner, *token.renewers}
-    if owners is not None and not users & owners:
-        return False
-    return principal in users or is_allowed(token)
+
+def _sum(now_ms: int, period_ms: int) -> int:
+    return min(now_ms + period_ms, _MAX_LONG)
+
+
+def _require(token: DelegationTokenRecord | None) -> DelegationTokenRecord:
+    if token is None:
+        raise KafkaError(
+            ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "there is no delegation token with this HMAC"
+        )
+    return token
+
+
+def _require_renewer(token: DelegationTokenRecord, principal: str) -> None:
+    if principal != token.owner and principal not in token.renewers:
+        raise KafkaError(
+            ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH,
+            f"{principal} is neither the owner nor a renewer of token {token.token_id}",
+        )
+
+
+def _expired(token: DelegationTokenRecord) -> KafkaError:
+    return KafkaError(
+        ErrorCode.DELEGATION_TOKEN_EXPIRED,
+        f"token {token.token_id} has expired",
+        remedy="create another",
+    )
 
 
 def _check_size(new: NewToken) -> None:
@@ -133,14 +157,14 @@ def _check_size(new: NewToken) -> None:
 
 
 def _check_count(image: ClusterImage, owner: str, rules: TokenRules, now_ms: int) -> None:
-    tokens = image.delegation_tokens.values()
-    if len(tokens) >= rules.max_tokens and _count(tokens, now_ms) >= rules.max_tokens:
-        raise _too_many("delegation.token.max.tokens", rules.max_tokens, "the cluster")
-    own = [token for token in tokens if token.owner == owner]
-    if (
-        len(own) >= rules.max_tokens_per_owner
-        and _count(own, now_ms) >= rules.max_tokens_per_owner
-    ):
-        raise _too_many(
-            "delegation.token.max.tokens.per.owner", rules.max_tokens_per_owner, "the owner"
+    tokens = [
+        token
+        for token in image.delegation_tokens.values()
+        if token.owner == owner and not is_expired(token, now_ms)
+    ]
+    if len(tokens) >= rules.max_tokens_per_owner:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{owner} has {len(tokens)} delegation tokens",
+            remedy="expire some, or raise delegation.token.max.tokens.per.owner",
         )

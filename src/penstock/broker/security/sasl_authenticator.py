@@ -13,7 +13,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.net.server.connection import Connection, PendingResponse
 from penstock.protocol.api_key import ApiKey
-from penstock.security.sasl.server import ClaimsName, SaslServer
+from penstock.security.sasl.server import AcceptsTokens, ClaimsName, SaslServer
 
 _LENGTH = struct.Struct(">i")
 
@@ -54,6 +54,8 @@ class SaslServerAuthenticator:
         self.expects_token = False
         """Whether the next frame is a token of the mechanism instead of a request."""
         self.user: str | None = None
+        self.is_token_authenticated = False
+        """Whether the last login was one with a delegation token."""
         self._on_login = on_login
         self._on_failure = on_failure
         self._clock = clock
@@ -143,6 +145,9 @@ class SaslServerAuthenticator:
                 f"the connection belongs to {self.user}: {name} needs one of its own",
             )
         self.user = name
+        self.is_token_authenticated = (
+            isinstance(server, AcceptsTokens) and server.is_token_authenticated
+        )
         lifetimes = [self._max_reauth_ms(server.mechanism)]
         lifetimes = [lifetime for lifetime in lifetimes if lifetime > 0]
         if server.expires_ms is not None:

@@ -23,6 +23,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.net.server.connection import Connection
 from penstock.net.server.limits import LogRateLimiter
+from penstock.security.delegation_token import TokenLogins
 from penstock.security.principal import ANONYMOUS, Principal, SslPrincipalMapper
 from penstock.security.sasl.mechanisms import MECHANISMS
 from penstock.security.sasl.server import ServerContext
@@ -44,8 +45,10 @@ class SessionFactory:
         image: ClusterImage,
         clock: Clock,
         audit_log: AuditLog | None = None,
+        tokens: TokenLogins | None = None,
     ) -> None:
         self._config = config
+        self._tokens = tokens
         self._audit_log = audit_log
         self._image = image
         self._clock = clock
@@ -156,6 +159,7 @@ class SessionFactory:
             keys_of=self.jwks.get,
             acceptor_of=KeytabAcceptor,
             report=lambda reason: self._report(spec, reason),
+            tokens=self._tokens,
         )
 
     def _report(self, spec: ListenerSpec, reason: str) -> None:

@@ -82,6 +82,31 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
         "the brokers have no authorizer",
         "set authorizer.class.name on them to use ACLs",
     ),
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
+        "the brokers have no delegation tokens",
+        "set delegation.token.secret.key on them, the same on all",
+    ),
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
+        "this connection has no login, or one with a delegation token",
+        "log in with SASL or a client certificate, not with a token",
+    ),
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: (
+        "there is no such delegation token",
+        "`describe_delegation_token` shows those that this user may see",
+    ),
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: (
+        "this user is neither the owner nor a renewer of the token",
+        "log in as one of them",
+    ),
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: (
+        "this user may not create tokens for the owner",
+        "grant CREATE_TOKENS on the user with an ACL",
+    ),
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: ("the token has expired", "create another"),
+    ErrorCode.INVALID_PRINCIPAL_TYPE: (
+        "owner and renewers must be users",
+        "write them as User:name",
+    ),
     ErrorCode.GROUP_ID_NOT_FOUND: (
         "there is no such group",
         "check the name against `list_groups`",
@@ -164,6 +189,10 @@ _SINCE: Final[dict[ApiKey, str]] = {
     ApiKey.CREATE_PARTITIONS: "1.0",
     ApiKey.DESCRIBE_LOG_DIRS: "1.0",
     ApiKey.ALTER_REPLICA_LOG_DIRS: "1.0",
+    ApiKey.CREATE_DELEGATION_TOKEN: "1.1",
+    ApiKey.RENEW_DELEGATION_TOKEN: "1.1",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "1.1",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "1.1",
     ApiKey.DELETE_GROUPS: "1.1",
     ApiKey.ELECT_LEADERS: "2.2",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "2.3",

@@ -11,6 +11,7 @@ from penstock.client.admin import (
     partitions,
     quotas,
     replicas,
+    tokens,
     topics,
     transactions,
     users,
@@ -66,6 +67,10 @@ class AdminCalls(AdminApiDriver):
     alter_client_quotas = quotas.alter_client_quotas
     describe_user_scram_credentials = users.describe_user_scram_credentials
     alter_user_scram_credentials = users.alter_user_scram_credentials
+    create_delegation_token = tokens.create_delegation_token
+    renew_delegation_token = tokens.renew_delegation_token
+    expire_delegation_token = tokens.expire_delegation_token
+    describe_delegation_token = tokens.describe_delegation_token
     list_transactions = transactions.list_transactions
     describe_transactions = transactions.describe_transactions
     describe_producers = transactions.describe_producers

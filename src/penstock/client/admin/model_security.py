@@ -1,5 +1,6 @@
 """Values of the admin client: ACLs, quotas and SCRAM credentials."""
 
+from base64 import b64encode
 from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -91,3 +92,27 @@ class ScramUpsertion(NamedTuple):
 class ScramDeletion(NamedTuple):
     user: str
     mechanism: ScramMechanism
+
+
+class DelegationToken(NamedTuple):
+    """A token with which others log in as its owner, with SCRAM: `token_id` is the user name, and
+    `password` the password. Times are in milliseconds since the epoch."""
+
+    token_id: str
+    hmac: bytes
+    owner: str
+    requester: str
+    """Who created it."""
+    renewers: tuple[str, ...]
+    issue_timestamp: int
+    expiry_timestamp: int
+    max_timestamp: int
+    """No renewal moves the expiry beyond this time."""
+
+    @property
+    def password(self) -> str:
+        """The HMAC in base64."""
+        return b64encode(self.hmac).decode()
+
+    def __repr__(self) -> str:
+        return f"DelegationToken({self.token_id!r}, owner={self.owner!r}, HMAC hidden)"

@@ -127,7 +127,7 @@ def is_notified(key: Key) -> bool:
 
 
 def notifications(changes: Sequence[Change]) -> Iterator[tuple[str, bytes]]:
-    """Yields prefix and content of the nodes that tell Kafka's brokers of settings, ACLs and tokens.
+    """Yields prefix and content of the nodes that tell Kafka's brokers of such changes.
 
     Topics that are created or deleted in the same commit need none: brokers read their settings
     when they create the replica.

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from hmac import compare_digest
 from typing import NamedTuple
 
+from penstock.core.errors import KafkaError
+from penstock.security.delegation_token import TokenLogins
 from penstock.security.sasl.server import (
     SaslServer,
     ServerContext,
@@ -52,13 +54,21 @@ def encode_saslname(user: str) -> str:
     return user.replace("=", "=3D").replace(",", "=2C")
 
 
+class _Login(NamedTuple):
+    """Who logs in, and with what."""
+
+    name: str | None
+    """None if there is no such user or token: no password is right then."""
+    credential: ScramCredential
+    is_token: bool = False
+    expires_ms: int | None = None
+    is_expired: bool = False
+
+
 class _Exchange(NamedTuple):
     """The state between the first and the final message."""
 
-    user: str
-    credential: ScramCredential
-    is_known: bool
-    """False for a user without a credential, for which no password is right."""
+    login: _Login
     header: bytes
     nonce: str
     messages: str
@@ -68,7 +78,6 @@ class _Exchange(NamedTuple):
 class ScramServer:
     """Checks that the client knows a password, and proves that the server has its credential."""
 
-    expires_ms = None
     prepare = None
 
     def __init__(
@@ -76,13 +85,15 @@ class ScramServer:
         mechanism: ScramMechanism,
         lookup: CredentialLookup,
         nonce: str,
+        tokens: TokenLogins | None = None,
     ) -> None:
         """`nonce` is new for each login."""
         self._mechanism = mechanism
         self._lookup = lookup
         self._nonce = nonce
+        self._tokens = tokens
         self._exchange: _Exchange | None = None
-        self._name: str | None = None
+        self._login: _Login | None = None
         self.claimed_name: str | None = None
         self._ended = False
 
@@ -92,13 +103,21 @@ class ScramServer:
 
     @property
     def done(self) -> bool:
-        return self._name is not None
+        return self._login is not None
 
     @property
     def principal_name(self) -> str:
-        if self._name is None:
+        if self._login is None or self._login.name is None:
             raise not_done(self.mechanism)
-        return self._name
+        return self._login.name
+
+    @property
+    def expires_ms(self) -> int | None:
+        return None if self._login is None else self._login.expires_ms
+
+    @property
+    def is_token_authenticated(self) -> bool:
+        return self._login is not None and self._login.is_token
 
     def step(self, response: bytes) -> bytes:
         if self._ended:
@@ -130,23 +149,32 @@ class ScramServer:
             raise authentication_error(
                 "the client needs a mandatory SCRAM extension that is not supported"
             )
-        if _TOKEN_AUTH in match["extensions"].lower().split(","):
-            raise authentication_error(
-                "delegation tokens are not supported; log in with user name and password"
-            )
         user = self.claimed_name = decode_saslname(match["name"])
         authzid = decode_saslname(match["authzid"] or "")
         if authzid not in ("", user):
             raise authentication_error(
                 "authentication failed: the authorization id must be empty or the user name"
             )
-        credential, is_known = self._lookup(user)
+        if _TOKEN_AUTH in match["extensions"].lower().split(","):
+            login = self._find_token(user)
+        else:
+            credential, is_known = self._lookup(user)
+            login = _Login(user if is_known else None, credential)
         nonce = match["nonce"] + self._nonce
-        salt = base64.b64encode(credential.salt).decode()
-        challenge = f"r={nonce},s={salt},i={credential.iterations}"
+        salt = base64.b64encode(login.credential.salt).decode()
+        challenge = f"r={nonce},s={salt},i={login.credential.iterations}"
         header = match["header"].encode()
         messages = f"{match['bare']},{challenge}"
-        return _Exchange(user, credential, is_known, header, nonce, messages), challenge
+        return _Exchange(login, header, nonce, messages), challenge
+
+    def _find_token(self, token_id: str) -> _Login:
+        if self._tokens is None or not self._tokens.is_enabled:
+            raise authentication_error(
+                "delegation tokens are disabled on this broker: set delegation.token.secret.key "
+                "there, or log in with user name and password"
+            )
+        credential, owner, expires_ms, is_expired = self._tokens.login(self._mechanism, token_id)
+        return _Login(owner, credential, True, expires_ms, is_expired)
 
     def _final(self, exchange: _Exchange, message: str) -> str:
         match = _CLIENT_FINAL.fullmatch(message)
@@ -167,18 +195,28 @@ class ScramServer:
             raise authentication_error(
                 "the client's channel binding differs from the one it announced"
             )
-        credential = exchange.credential
+        credential = exchange.login.credential
         signed = f"{exchange.messages},{match['without_proof']}".encode()
         signature = self._mechanism.hmac(credential.stored_key, signed)
         if len(proof) != len(signature):
-            raise bad_credentials(self.mechanism)
+            raise self._refusal(exchange.login)
         client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
         is_right = compare_digest(self._mechanism.hash(client_key), credential.stored_key)
-        if not (is_right and exchange.is_known):
-            raise bad_credentials(self.mechanism)
-        self._name = exchange.user
+        if not is_right or exchange.login.name is None:
+            raise self._refusal(exchange.login)
+        if exchange.login.is_expired:
+            raise authentication_error("the delegation token has expired; create another")
+        self._login = exchange.login
         verifier = self._mechanism.hmac(credential.server_key, signed)
         return f"v={base64.b64encode(verifier).decode()}"
+
+    def _refusal(self, login: _Login) -> KafkaError:
+        if not login.is_token:
+            return bad_credentials(self.mechanism)
+        return authentication_error(
+            "authentication failed: wrong id or HMAC of a delegation token, or the token has ended"
+            f" (SASL mechanism {self.mechanism})"
+        )
 
 
 def _mechanism(mechanism: ScramMechanism) -> ServerMechanism:
@@ -194,7 +232,7 @@ def _mechanism(mechanism: ScramMechanism) -> ServerMechanism:
                 return ScramCredential.from_text(decoy), False
             return credential, text is not None
 
-        return lambda: ScramServer(mechanism, lookup, context.new_nonce())
+        return lambda: ScramServer(mechanism, lookup, context.new_nonce(), context.tokens)
 
     return ServerMechanism(name, create)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from penstock.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from penstock.security.delegation_token import TokenLogins
     from penstock.security.sasl.gssapi import Acceptor, KeytabSettings
     from penstock.security.sasl.oauthbearer import KeySource, KeySourceSettings
 
@@ -53,6 +54,14 @@ class ClaimsName(Protocol):
     def claimed_name(self) -> str | None: ...
 
 
+@runtime_checkable
+class AcceptsTokens(Protocol):
+    """A `SaslServer` whose clients may log in with a delegation token instead of a password."""
+
+    @property
+    def is_token_authenticated(self) -> bool: ...
+
+
 class ServerContext(NamedTuple):
     """What the broker provides to the mechanisms of one listener."""
 
@@ -71,6 +80,8 @@ class ServerContext(NamedTuple):
     """Returns what accepts Kerberos tickets for a principal; raises KafkaError if it cannot."""
     report: Callable[[str], None]
     """Writes a reason to the broker's log that the client must not learn, at a limited rate."""
+    tokens: "TokenLogins | None" = None
+    """Delegation tokens, with which clients log in like users."""
 
 
 class Decoys(Protocol):

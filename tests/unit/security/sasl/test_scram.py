@@ -206,7 +206,7 @@ def test_a_credential_with_too_few_iterations_is_not_used() -> None:
         (b"n,,n=\xff,r=abc", "not UTF-8"),
         (b"p=tls-unique,,n=user,r=abc", "channel binding is not supported"),
         (b"n,,m=x,n=user,r=abc", "mandatory SCRAM extension"),
-        (b"n,,n=user,r=abc,tokenauth=true", "delegation tokens are not supported"),
+        (b"n,,n=user,r=abc,tokenauth=true", "delegation tokens are disabled"),
         (b"n,a=eve,n=user,r=abc", "authorization id"),
     ],
 )

@@ -15,7 +15,7 @@ reserved.broker.max.id INT M--o 0.. 1000
     The highest broker id that may be configured.
 control.plane.listener.name STRING H-*o . null
     The listener of brokers to which the controller sends its requests; clients may use it too.
-delegation.token.master.key PASSWORD M--o . null
+delegation.token.master.key PASSWORD M-*o . null
     The former name of delegation.token.secret.key.
 eligible.leader.replicas.enable BOOLEAN H--o . false
     Whether eligible leader replicas are tracked.

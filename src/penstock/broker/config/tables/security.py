@@ -160,12 +160,14 @@ sasl.oauthbearer.sub.claim.name STRING L-* . sub
     The name of the subject claim.
 sasl.oauthbearer.token.endpoint.url STRING M-* . null
     The URL of the token endpoint.
-delegation.token.secret.key PASSWORD M-- . null
-    The secret that signs delegation tokens; without it they are disabled.
-delegation.token.expiry.check.interval.ms LONG L-- 1.. 3600000
+delegation.token.secret.key PASSWORD M-* . null
+    The secret that signs delegation tokens, the same on all brokers; without it they are disabled.
+delegation.token.expiry.check.interval.ms LONG L-* 1.. 3600000
     The interval at which expired delegation tokens are removed.
-delegation.token.expiry.time.ms LONG M-- 1.. 86400000
+delegation.token.expiry.time.ms LONG M-* 1.. 86400000
     The time after which a delegation token must be renewed.
-delegation.token.max.lifetime.ms LONG M-- 1.. 604800000
+delegation.token.max.lifetime.ms LONG M-* 1.. 604800000
     The maximum lifetime of a delegation token.
+delegation.token.max.tokens.per.owner INT L-*i 1.. 1000
+    The number of delegation tokens that a principal may own.
 """

@@ -49,6 +49,8 @@ class SaslSettings:
     jaas_config: str | None = None
     username: str | None = None
     password: str | None = None
+    is_token: bool = False
+    """Whether user name and password are those of a delegation token; see `Credentials`."""
     oauth: "OAuthSettings | None" = None
     kerberos: "KerberosSettings | None" = None
 

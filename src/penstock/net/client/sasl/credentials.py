@@ -37,14 +37,18 @@ def password_credentials(settings: SaslSettings, login_module: str) -> Credentia
                 "set `sasl_jaas_config`, or `sasl_plain_username` and `sasl_plain_password`, "
                 "not both"
             )
-        return _from_jaas(settings.jaas_config, login_module)
+        credentials = _from_jaas(settings.jaas_config, login_module)
+        return credentials._replace(is_token=credentials.is_token or settings.is_token)
     for setting, value in zip(PASSWORD_SETTINGS, values, strict=True):
         if not value:
             raise ConfigError(
                 f"`{setting}` is missing: `sasl_mechanism`={settings.mechanism} needs it"
             )
     user, password = values
-    return _validate(Credentials(user or "", password or ""), "`sasl_plain_username`/password")
+    return _validate(
+        Credentials(user or "", password or "", settings.is_token),
+        "`sasl_plain_username`/password",
+    )
 
 
 def _from_jaas(text: str, expected_module: str) -> Credentials:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from penstock.net.client.errors import ConfigError
 from penstock.net.client.sasl.client import ClientMechanism, SaslClient, SaslSettings
 from penstock.net.client.sasl.credentials import (
     PASSWORD_SETTINGS,
@@ -32,6 +33,11 @@ class PlainClient:
 
 def _create(settings: SaslSettings) -> Callable[[str], SaslClient]:
     credentials = password_credentials(settings, PLAIN_LOGIN_MODULE)
+    if settings.is_token:
+        raise ConfigError(
+            "delegation tokens (`sasl_tokenauth`) do not work with PLAIN",
+            remedy="set `sasl_mechanism` to SCRAM-SHA-256 or SCRAM-SHA-512",
+        )
     return lambda host: PlainClient(credentials)
 
 
