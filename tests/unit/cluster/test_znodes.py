@@ -24,6 +24,7 @@ from penstock.controller.metadata import (
     ConfigRecord,
     ControllerEpochRecord,
     ControllerRecord,
+    DelegationTokenRecord,
     Endpoint,
     FeaturesRecord,
     IsrChangeRecord,
@@ -149,6 +150,12 @@ KAFKAS: list[tuple[Record, str]] = [
         '"operation":"DescribeConfigs"}],"version":1}',
     ),
     (
+        DelegationTokenRecord("id", "User:CN=a b", "User:bob", ("User:c",), 1, 9, 5),
+        '{"version":3,"owner":"User%3ACN%3Da%20b","tokenRequester":"User%3Abob",'
+        '"renewers":["User%3Ac"],"issueTimestamp":1,"maxTimestamp":9,"expiryTimestamp":5,'
+        '"tokenId":"id"}',
+    ),
+    (
         PartitionRecord("t.x", 10, 2, 5, (2,), 3, 9, leader_recovery_state=1),
         '{"controller_epoch":3,"leader":2,"version":1,"leader_recovery_state":1,'
         '"leader_epoch":5,"isr":[2]}',
@@ -215,6 +222,11 @@ OLDER: list[tuple[Record, str]] = [
         TopicRecord("t.x", NO_TOPIC_ID, {0: Assignment((1, 2))}),
         '{"version":1,"partitions":{"0":[1,2]}}',
     ),
+    (
+        DelegationTokenRecord("id", "User:ann", "User:ann", (), 1, 9, 5),
+        '{"owner":"User%3Aann","renewers":[],"issueTimestamp":1,"maxTimestamp":9,'
+        '"expiryTimestamp":5,"tokenId":"id","version":2}',
+    ),
 ]
 
 
@@ -272,6 +284,10 @@ def test_every_operation_has_kafkas_name() -> None:
 
 
 ACL = '{{"version":1,"acls":[{{"principal":"User:a","host":"*",{}}}]}}'
+TOKEN = (
+    '{{"tokenId":"{}","owner":"{}","version":{},"renewers":[],'
+    '"issueTimestamp":1,"maxTimestamp":1,"expiryTimestamp":1}}'
+)
 BROKER = '{{"version":5,"host":null,"port":-1,"timestamp":"1",{}}}'
 
 
@@ -307,6 +323,9 @@ BROKER = '{{"version":5,"host":null,"port":-1,"timestamp":"1",{}}}'
         ),
         ("/config/topics/t", '{"version":1,"config":{"a":1}}', r"\$.config"),
         ("/config/topics/t", '{"version":2,"config":{}}', "version 2"),
+        ("/delegation_token/tokens/id", TOKEN.format("other", "User%3Aa", 3), "'other'"),
+        ("/delegation_token/tokens/id", TOKEN.format("id", "ann", 3), "'ann'"),
+        ("/delegation_token/tokens/id", TOKEN.format("id", "User%3Aa", 4), "version 4"),
         ("/kafka-acl/Topic/t", '{"version":2,"acls":[]}', "version 2"),
         ("/kafka-acl/Topic/t", ACL.format('"permissionType":"Allow","operation":"Eat"'), "Eat"),
         ("/kafka-acl/Topic/t", ACL.format('"permissionType":"May","operation":"Read"'), "May"),

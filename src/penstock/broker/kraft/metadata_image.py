@@ -22,6 +22,7 @@ from penstock.controller.metadata import (
     AclKey,
     Assignment,
     Change,
+    DelegationTokenRecord,
     PartitionRecord,
     Put,
     TopicRecord,
@@ -56,6 +57,7 @@ class KraftImage:
         self._partitions: dict[UUID, dict[int, _Partition]] = {}
         self._configs: dict[Entity, dict[str, str]] = {}
         self._acls: dict[UUID, Binding] = {}
+        self._tokens: dict[str, DelegationTokenRecord] = {}
         self._features: dict[str, int] = {}
         self.last_producer_id = -1
         """The last id of the blocks that were allocated."""
@@ -130,6 +132,10 @@ class KraftImage:
                 self._acls[record.id] = _binding(record)
             case kraft.RemoveAccessControlEntryRecord():
                 self._acls.pop(record.id, None)
+            case kraft.DelegationTokenRecord():
+                self._tokens[record.token_id] = _token(record)
+            case kraft.RemoveDelegationTokenRecord():
+                self._tokens.pop(record.token_id, None)
             case kraft.FeatureLevelRecord():
                 self._features[record.name] = record.feature_level
             case kraft.ProducerIdsRecord():
@@ -173,6 +179,7 @@ class KraftImage:
         for entity, values in self._configs.items():
             changes += replace_configs(image, entity, values)
         changes += create_acls(image, self._acls.values())
+        changes += map(Put, self._tokens.values())
         levels = {
             name: min(self._features.get(name, 0), highest)
             for name, (_, highest) in SUPPORTED_FEATURES.items()
@@ -229,3 +236,15 @@ def _binding(record: kraft.AccessControlEntryRecord) -> Binding:
     operation = AclOperation.from_code(record.operation).name
     permission = AclPermission.from_code(record.permission_type).name
     return key, AccessControlEntry(record.principal, record.host, operation, permission)
+
+
+def _token(record: kraft.DelegationTokenRecord) -> DelegationTokenRecord:
+    return DelegationTokenRecord(
+        record.token_id,
+        record.owner,
+        record.requester,
+        tuple(record.renewers),
+        record.issue_timestamp,
+        record.max_timestamp,
+        record.expiration_timestamp,
+    )

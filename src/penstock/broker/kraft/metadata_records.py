@@ -19,6 +19,7 @@ from penstock.controller.metadata import (
     AclRecord,
     Assignment,
     ConfigRecord,
+    DelegationTokenRecord,
     PartitionRecord,
     TopicRecord,
 )
@@ -77,6 +78,7 @@ def to_kraft_records(image: ClusterImage, directory_ids: DirectoryIds) -> KraftR
             omissions.append(f"settings of topic {name}: there is no such topic")
     for _, acl in sorted(image.acls.items()):
         records += _acl_records(acl)
+    records += map(_token_record, (token for _, token in sorted(image.delegation_tokens.items())))
     if image.producer_ids is not None:
         block = image.producer_ids
         records.append(kraft.ProducerIdsRecord(block.broker_id, -1, block.block_end + 1))
@@ -171,6 +173,18 @@ def _client_records(config: ConfigRecord, omissions: list[str]) -> Iterator[Mess
         else:
             names = ", ".join(f"{kind} {name}" for kind, name in config.entity)
             omissions.append(f"{key} of {names}: neither a quota nor a credential")
+
+
+def _token_record(token: DelegationTokenRecord) -> Message:
+    return kraft.DelegationTokenRecord(
+        token.owner,
+        token.requester,
+        list(token.renewers),
+        token.issue_ms,
+        token.max_ms,
+        token.expiry_ms,
+        token.token_id,
+    )
 
 
 def _acl_records(acl: AclRecord) -> Iterator[Message]:

@@ -87,6 +87,18 @@ class RemoveTopicRecord(Message):
     topic_id: UUID = ZERO_UUID
 
 
+class DelegationTokenRecord(Message):
+    INFO = metadata_record(10)
+
+    owner: str = ""
+    requester: str = ""
+    renewers: list[str] = []
+    issue_timestamp: Int64 = 0
+    max_timestamp: Int64 = 0
+    expiration_timestamp: Int64 = 0
+    token_id: str = ""
+
+
 class UserScramCredentialRecord(Message):
     INFO = metadata_record(11)
 
@@ -153,6 +165,12 @@ class RemoveUserScramCredentialRecord(Message):
     mechanism: Int8 = 0
 
 
+class RemoveDelegationTokenRecord(Message):
+    INFO = metadata_record(26)
+
+    token_id: str = ""
+
+
 class BeginTransactionRecord(Message):
     """The records up to the end of the transaction apply together, or not at all."""
 
@@ -179,6 +197,7 @@ _MESSAGES: dict[int | None, type[Message]] = {
         ConfigRecord,
         PartitionChangeRecord,
         RemoveTopicRecord,
+        DelegationTokenRecord,
         UserScramCredentialRecord,
         FeatureLevelRecord,
         ClientQuotaRecord,
@@ -189,6 +208,7 @@ _MESSAGES: dict[int | None, type[Message]] = {
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,
+        RemoveDelegationTokenRecord,
     )
 }
 

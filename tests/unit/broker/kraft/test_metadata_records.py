@@ -13,6 +13,7 @@ from penstock.controller.metadata import (
     AclRecord,
     Assignment,
     ConfigRecord,
+    DelegationTokenRecord,
     FeaturesRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -42,6 +43,7 @@ EVERYTHING: list[Record] = [
     AclRecord(
         "TOPIC", "PREFIXED", "t", frozenset([AccessControlEntry("User:ann", "*", "READ", "ALLOW")])
     ),
+    DelegationTokenRecord("id", "User:ann", "User:bob", ("User:carl", "User:dora"), 1, 9, 5),
 ]
 
 
@@ -65,6 +67,7 @@ def test_a_snapshot_has_everything(tmp_path: Path) -> None:
     assert restored.topics == image.topics
     assert restored.configs == image.configs
     assert restored.acls == image.acls
+    assert restored.delegation_tokens == image.delegation_tokens
     assert restored.features is not None
     assert restored.features.levels == {"group.version": 1, "transaction.version": 2}
     assert taken_over.last_producer_id == 1999
