@@ -35,8 +35,10 @@ from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.security.delegation_token import token_hmac
 from penstock.security.scram_credential import ScramMechanism
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
-from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, handshake, logged_in
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, handshake, logged_in, plain_login
 from tests.support.broker.loop_time import loop_time
+from tests.support.client.cli import Cli
+from tests.support.cluster.brokers import running_cluster
 from tests.support.protocol.scram_client import ScramClient
 
 SECRET = "the brokers' own"
@@ -335,6 +337,40 @@ def test_our_clients_use_a_token(broker: RunningBroker, ann: Admin) -> None:
     ann.expire_delegation_token(token.hmac)
 
 
+def test_the_command_line(broker: RunningBroker, tmp_path: Path) -> None:
+    def user(name: str, jaas: str, mechanism: str) -> Cli:
+        file = tmp_path / f"{name}.properties"
+        module = "org.apache.kafka.common.security."
+        file.write_text(
+            "security.protocol=SASL_PLAINTEXT\n"
+            f"sasl.mechanism={mechanism}\nsasl.jaas.config={module}{jaas};\n"
+        )
+        return Cli(sasl_address(broker), "--command-config", str(file))
+
+    cli = user(
+        "ann", 'plain.PlainLoginModule required username="ann" password="ann-secret"', "PLAIN"
+    )
+    created = cli.json("token", "create", "--renewer", "User:bob", "--max-lifetime", "100000")
+    assert created["ends_ms"] == created["issued_ms"] + 100_000
+    password = created.pop("hmac")
+    assert cli.json("token", "list", "--owner", "User:ann") == [created]
+    assert password in cli("token", "list", "--hmac").output
+    assert password not in cli("token", "list").output
+    holder = user(
+        "holder",
+        f'scram.ScramLoginModule required username="{created["token"]}" password="{password}" '
+        "tokenauth=true",
+        "SCRAM-SHA-256",
+    )
+    holder("topic", "list")
+    assert "not with a token" in holder.refused("token", "list")
+    renewed = cli.json("token", "renew", created["token"], "--period", "1000")
+    assert renewed["expires_ms"] < created["expires_ms"]
+    assert "--yes" in cli.refused("token", "expire", created["token"], status=2)
+    assert "has ended" in cli("token", "expire", created["token"], "--yes").output
+    assert "penstock token list" in cli.refused("token", "renew", created["token"])
+
+
 # --- expiry and restarts
 
 
@@ -411,3 +447,26 @@ def test_tokens_survive_a_restart_and_need_the_secret(tmp_path: Path) -> None:
             Admin(**token_settings(broker, token)) as admin,
         ):
             admin.list_topics()
+
+
+def test_all_brokers_of_a_cluster_accept_a_token(tmp_path: Path) -> None:
+    settings = {**SASL_SETTINGS, "delegation.token.secret.key": SECRET}
+    with running_cluster(tmp_path, brokers=2, settings=settings) as cluster:
+
+        def verdict(broker_id: int) -> int:
+            with cluster.connect(broker_id, "SASL_PLAINTEXT") as client:
+                login = token_login(client, SHA_256, created.token_id, password)
+                return int(login.error_code)
+
+        with cluster.connect(0, "SASL_PLAINTEXT") as ann:
+            assert plain_login(ann, "ann").error_code == 0
+            created: Any = ann.request(CreateDelegationTokenRequest(), 3)
+        password = base64.b64encode(created.hmac).decode()
+        for broker_id in (0, 1):
+            cluster.wait_until(lambda at=broker_id: verdict(at) == 0, "a login")
+        with cluster.connect(1, "SASL_PLAINTEXT") as ann:
+            assert plain_login(ann, "ann").error_code == 0
+            request = ExpireDelegationTokenRequest(created.hmac, -1)
+            assert ann.request(request, 2).error_code == 0
+        for broker_id in (1, 0):
+            cluster.wait_until(lambda at=broker_id: verdict(at) != 0, "a refusal")

@@ -19,6 +19,7 @@ COMMANDS = {
     "acl": "admin.acl:app",
     "quota": "admin.quota:app",
     "user": "admin.user:app",
+    "token": "admin.token:app",
     "txn": "admin.transaction:app",
     "cluster": "admin.cluster:app",
     "log": "admin.log:app",

@@ -12,7 +12,16 @@ import pytest
 from kazoo.client import KazooClient
 
 from penstock.client import Admin
-from tests.compat.mixed import coordinators, features, isr, moves, security, segments, topics
+from tests.compat.mixed import (
+    coordinators,
+    features,
+    isr,
+    moves,
+    security,
+    segments,
+    tokens,
+    topics,
+)
 from tests.compat.mixed.view import KAFKA, MixedView
 from tests.support.history.cluster import BROKER_IDS, HistoryCluster
 from tests.support.kafka.broker import KafkaParts
@@ -29,6 +38,8 @@ SETTINGS = {
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
     "auto.create.topics.enable": "false",
+    "delegation.token.secret.key": "the brokers' own",
+    "delegation.token.expiry.check.interval.ms": "500",
 }
 CONTROLLERS = {"Kafka": {KAFKA}, "Penstock": set(BROKER_IDS) - {KAFKA}}
 
@@ -62,6 +73,8 @@ def test_brokers_of_both_kinds_agree(tmp_path: Path, subtests: pytest.Subtests) 
             user = f"user-{kind}"
             with subtests.test("users", controller=kind):
                 security.change_users(view, controller, user)
+            with subtests.test("delegation tokens", through=kind):
+                tokens.change_tokens(view, controller, user)
             with subtests.test("ACLs", through=kind):
                 security.change_acls(view, controller, user, f"acls-{kind}")
             with subtests.test("quotas", through=kind):
