@@ -7,9 +7,11 @@ admit other clients than Kafka does are refused (`check_security`).
 
 import ipaddress
 from collections.abc import Iterable
+from itertools import starmap
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from penstock.broker.config.delegation_token_config import describe_tokens, token_problems
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.config.security_warning import SecurityWarning
 from penstock.broker.config.settings import ConfigError
@@ -32,6 +34,7 @@ from penstock.security.sasl.oauthbearer import (
     jaas_options,
 )
 from penstock.security.sasl.plain import PLAIN
+from penstock.security.scram_credential import ScramMechanism
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -66,6 +69,8 @@ class SecurityPosture(NamedTuple):
     warnings: list[SecurityWarning]
     zookeeper: str | None
     """How brokers log in to ZooKeeper, and who may change znodes; None without ZooKeeper."""
+    delegation_tokens: str | None
+    """Where and how long they are valid; None if they are disabled."""
 
 
 # --- rules that several parts need
@@ -133,6 +138,7 @@ def security_warnings(
         *_token_warnings(values, specs),
         *_kerberos_warnings(values, specs),
         *zookeeper_warnings(values),
+        *starmap(SecurityWarning, token_problems(values, _scram_listeners(values, specs))),
         *_metrics_warnings(values),
     ]
 
@@ -312,6 +318,16 @@ def _mechanism_names(values: BrokerValues, spec: ListenerSpec) -> list[str]:
     return mechanisms if isinstance(mechanisms, list) else []
 
 
+def _scram_listeners(values: BrokerValues, specs: list[ListenerSpec]) -> list[str]:
+    """Returns the listeners where clients can log in with passwords of SCRAM, or with tokens."""
+    names = {mechanism.mechanism_name for mechanism in ScramMechanism}
+    return [
+        spec.name
+        for spec in specs
+        if spec.protocol.sasl and names.intersection(_mechanism_names(values, spec))
+    ]
+
+
 # --- description
 
 
@@ -332,6 +348,7 @@ def describe_security(values: BrokerValues, listeners: Iterable[ListenerSpec]) -
         super_users if has_authorizer else [],
         security_warnings(values, specs),
         describe_zookeeper(values),
+        describe_tokens(values, _scram_listeners(values, specs)),
     )
 
 

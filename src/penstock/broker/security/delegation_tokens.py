@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from functools import partial
 
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.delegation_token_config import token_rules, token_secret
 from penstock.broker.request import Session
 from penstock.broker.workers import Workers
-from penstock.controller.delegation_tokens import TokenRules, is_expired
+from penstock.controller.delegation_tokens import is_expired
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Change,
@@ -42,16 +43,8 @@ class DelegationTokens:
     def __init__(
         self, config: BrokerConfig, image: ClusterImage, clock: Clock, workers: Workers
     ) -> None:
-        self._secret = (
-            config.text("delegation.token.secret.key")
-            or config.text("delegation.token.master.key")
-            or ""
-        )
-        self.rules = TokenRules(
-            config.int("delegation.token.max.lifetime.ms"),
-            config.int("delegation.token.expiry.time.ms"),
-            config.int("delegation.token.max.tokens.per.owner"),
-        )
+        self._secret = token_secret(config)
+        self.rules = token_rules(config)
         self._config = config
         self._image = image
         self._clock = clock

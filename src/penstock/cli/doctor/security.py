@@ -38,6 +38,8 @@ def report_security(out: Output, properties: Path) -> None:
         out.line(f"super users: {', '.join(posture.super_users)}")
     if posture.zookeeper is not None:
         out.line(f"ZooKeeper: {posture.zookeeper}")
+    if posture.delegation_tokens is not None:
+        out.line(f"delegation tokens: {posture.delegation_tokens}")
     for warning in posture.warnings:
         out.line(f"warning: {warning.setting}: {warning.problem}")
         out.line(f"  → {warning.remedy}")
@@ -49,5 +51,6 @@ def _document(posture: SecurityPosture) -> dict[str, object]:
         "authorization": posture.authorization,
         "super_users": posture.super_users,
         "zookeeper": posture.zookeeper,
+        "delegation_tokens": posture.delegation_tokens,
         "warnings": [warning._asdict() for warning in posture.warnings],
     }

@@ -74,6 +74,19 @@ def config(**settings: str) -> BrokerConfig:
             },
             "zookeeper.ssl.client.enable: is not set",
         ),
+        (
+            {"delegation.token.secret.key": "a secret of more than 15 characters"},
+            "delegation.token.secret.key: nobody can log in with a delegation token",
+        ),
+        (
+            {
+                "listeners": "SASL_SSL://0.0.0.0:9093",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "delegation.token.master.key": "short",
+                **KEYS,
+            },
+            "delegation.token.secret.key: has fewer than 16 characters",
+        ),
         ({"super.users": "User:admin"}, "super.users: has no effect without an authorizer"),
         (
             {"allow.everyone.if.no.acl.found": "false"},
@@ -204,6 +217,7 @@ def test_the_posture_says_who_gets_in_where_as_whom_with_which_rights() -> None:
         "listener.name.maybe.ssl.client.auth": "requested",
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": "User:admin",
+        "delegation.token.secret.key": "0123456789abcdef",
     }
     broker = BrokerConfig.from_properties(settings)
     posture = describe_security(broker, broker.listeners)
@@ -221,7 +235,11 @@ def test_the_posture_says_who_gets_in_where_as_whom_with_which_rights() -> None:
     assert maybe.principal.endswith("or User:ANONYMOUS")
     assert posture.authorization == "ACLs; what no ACL allows is denied"
     assert posture.super_users == ["User:admin"]
+    assert posture.delegation_tokens == (
+        "log in as their owners at CLIENTS; valid for 24 h, renewed for up to 168 h"
+    )
     assert "secret" not in str(posture)
+    assert "0123456789" not in str(posture)
 
 
 def test_connections_to_zookeeper_are_described() -> None:
