@@ -175,6 +175,11 @@ def test_rights_to_tokens_of_others(broker: RunningBroker, ann: Admin, bob: Admi
         token = bob.create_delegation_token(owner="User:ann")
         assert (token.owner, token.requester) == ("User:ann", "User:bob")
         assert ann.describe_delegation_token() == [token]
+        assert bob.describe_delegation_token() == [token]
+        with refusal(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH):
+            bob.renew_delegation_token(token.hmac)
+        ann.expire_delegation_token(token.hmac)
+        token = ann.create_delegation_token()
         assert bob.describe_delegation_token() == []
         for acl in (
             _allow(ResourceType.USER, "User:ann", AclOperation.DESCRIBE_TOKENS),

@@ -1,7 +1,8 @@
 """DescribeDelegationToken (41), versions 0 to 3: returns the tokens that the client may see (X2).
 
-Owners and renewers see their tokens; others need DESCRIBE of the token, or DESCRIBE_TOKENS of its
-owner. The response has the HMACs, so that those who see a token can log in with it, as in Kafka.
+Owners, requesters and renewers see their tokens; others need DESCRIBE of the token, or
+DESCRIBE_TOKENS of its owner. The response has the HMACs, so that those who see a token can log in
+with it, as in Kafka.
 """
 
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def _steps(
             return response
     for token in list(context.image.delegation_tokens.values()):
         yield
-        users = {token.owner, *token.renewers}
+        users = {token.owner, token.requester, *token.renewers}
         if (selected is None or users & selected) and _may_see(
             context, request.session, token, users
         ):

@@ -124,7 +124,7 @@ async def describe_delegation_token(
 ) -> list[DelegationToken]:
     """Returns the tokens that this user may see, sorted; only those of `owners` if given.
 
-    An owner is also one of its renewers.
+    An owner is also who has created the token, and who may renew it.
     """
     call = AdminCall(admin, "describe_delegation_token", timeout_ms)
     selected = None
