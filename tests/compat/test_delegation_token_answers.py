@@ -127,7 +127,7 @@ def _stable(value: Any) -> Any:
         return sorted(map(_stable, value), key=str)
     if not hasattr(value, "__struct_fields__"):
         return value
-    fields = {}
+    fields: dict[str, Any] = {}
     for name in value.__struct_fields__:
         field = getattr(value, name)
         if "timestamp" in name and field > 0:

@@ -1,8 +1,10 @@
 """Delegation tokens over the wire: who may create, renew, end and see them, and logins (X2)."""
 
 import base64
+import json
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -376,6 +378,33 @@ def test_the_command_line(broker: RunningBroker, tmp_path: Path) -> None:
     assert "penstock token list" in cli.refused("token", "renew", created["token"])
 
 
+def test_the_audit_log_names_the_token(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    settings = {
+        **SASL_SETTINGS,
+        "delegation.token.secret.key": SECRET,
+        "audit.log.dir": str(tmp_path / "audit"),
+    }
+    with running_broker(tmp_path / "data", settings) as broker, plain_admin(broker, "ann") as ann:
+        token = ann.create_delegation_token(renewers=["User:bob"])
+        with Admin(**token_settings(broker, token)) as admin:
+            admin.list_topics()
+        ann.expire_delegation_token(token.hmac)
+    (file,) = (tmp_path / "audit").iterdir()
+    assert token.password not in file.read_text()
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [event["principal"] for event in events if event.get("token") == token.token_id] == [
+        "User:ann"
+    ]
+    changes = [event for event in events if event["event"] == "change"]
+    assert [event["api"] for event in changes] == [
+        "CREATE_DELEGATION_TOKEN",
+        "EXPIRE_DELEGATION_TOKEN",
+    ]
+    assert changes[0]["resource"] == token.token_id
+    assert changes[0]["details"]["renewers"] == ["User:bob"]
+
+
 # --- expiry and restarts
 
 
@@ -458,20 +487,23 @@ def test_all_brokers_of_a_cluster_accept_a_token(tmp_path: Path) -> None:
     settings = {**SASL_SETTINGS, "delegation.token.secret.key": SECRET}
     with running_cluster(tmp_path, brokers=2, settings=settings) as cluster:
 
-        def verdict(broker_id: int) -> int:
+        def logs_in(broker_id: int) -> bool:
             with cluster.connect(broker_id, "SASL_PLAINTEXT") as client:
                 login = token_login(client, SHA_256, created.token_id, password)
-                return int(login.error_code)
+                return bool(login.error_code == 0)
+
+        def is_refused(broker_id: int) -> bool:
+            return not logs_in(broker_id)
 
         with cluster.connect(0, "SASL_PLAINTEXT") as ann:
             assert plain_login(ann, "ann").error_code == 0
             created: Any = ann.request(CreateDelegationTokenRequest(), 3)
         password = base64.b64encode(created.hmac).decode()
         for broker_id in (0, 1):
-            cluster.wait_until(lambda at=broker_id: verdict(at) == 0, "a login")
+            cluster.wait_until(partial(logs_in, broker_id), "a login")
         with cluster.connect(1, "SASL_PLAINTEXT") as ann:
             assert plain_login(ann, "ann").error_code == 0
             request = ExpireDelegationTokenRequest(created.hmac, -1)
             assert ann.request(request, 2).error_code == 0
         for broker_id in (1, 0):
-            cluster.wait_until(lambda at=broker_id: verdict(at) != 0, "a refusal")
+            cluster.wait_until(partial(is_refused, broker_id), "a refusal")

@@ -46,9 +46,9 @@ class Session:
     """Higher for connections that were accepted later."""
 
     @property
-    def is_token_authenticated(self) -> bool:
-        """Whether the client has logged in with a delegation token."""
-        return self.authenticator is not None and self.authenticator.is_token_authenticated
+    def token_id(self) -> str | None:
+        """The delegation token that the client has logged in with; None if it was without."""
+        return None if self.authenticator is None else self.authenticator.token_id
 
 
 class Request(Struct, gc=False):

@@ -50,12 +50,11 @@ def change_tokens(view: MixedView, through: int, user: str) -> None:
         assert client.request(ExpireDelegationTokenRequest(short.hmac, 1), 2).error_code == 0
     for token in (created, short):  # the second one is removed by the controller
         _wait_for_login(view, MECHANISMS[0], token, _REFUSED)
-        view.cluster.poll(
-            lambda node=f"/delegation_token/tokens/{token.token_id}": (
-                f"{node} is there" if view.zookeeper.exists(node) else ""
-            ),
-            WAIT_S,
-        )
+        _wait_for_removal(view, f"/delegation_token/tokens/{token.token_id}")
+
+
+def _wait_for_removal(view: MixedView, path: str) -> None:
+    view.cluster.poll(lambda: f"{path} exists" if view.zookeeper.exists(path) else "", WAIT_S)
 
 
 def _renew_at(view: MixedView, broker_id: int, user: str, token: Any) -> int:

@@ -64,6 +64,7 @@ class _Login(NamedTuple):
     mechanism: str
     user: str = ""
     error: KafkaError | None = None
+    token_id: str = ""
     size: int = 0
 
 
@@ -124,7 +125,7 @@ class AuditLog:
     # --- events, on the loop
 
     def login(self, session: Session, mechanism: str) -> None:
-        self._put(_Login(self._actor(session), mechanism))
+        self._put(_Login(self._actor(session), mechanism, token_id=session.token_id or ""))
 
     def login_failed(self, session: Session, mechanism: str, user: str, error: KafkaError) -> None:
         """Notes a refused login; `user` is the name that the client gave, if it is known."""
@@ -255,6 +256,7 @@ class AuditLog:
                 result=SUCCESS if error is None else error.code.name,
                 mechanism=cut(queued.mechanism),
                 user=cut(queued.user),
+                token=cut(queued.token_id),
                 reason="" if error is None else cut(error.message),
             )
         elif isinstance(queued, _Denial):

@@ -50,9 +50,11 @@ class Login(AuditEvent, kw_only=True, frozen=True):
     user: str = ""
     """The name that a client gave which was refused: nobody has proved that it is theirs."""
     reason: str = ""
+    token: str = ""
+    """The id of the delegation token with which the client has logged in."""
 
     def identity(self) -> tuple[object, ...]:
-        return (*super().identity(), self.mechanism, self.user)
+        return (*super().identity(), self.mechanism, self.user, self.token)
 
 
 class Denial(AuditEvent, kw_only=True, frozen=True):

@@ -164,7 +164,7 @@ def require_own_login(session: Session) -> None:
     """
     is_anonymous = session.principal == ANONYMOUS
     if (
-        session.is_token_authenticated
+        session.token_id is not None
         or session.security_protocol is SecurityProtocol.PLAINTEXT
         or (session.security_protocol is SecurityProtocol.SSL and is_anonymous)
     ):

@@ -54,8 +54,8 @@ class SaslServerAuthenticator:
         self.expects_token = False
         """Whether the next frame is a token of the mechanism instead of a request."""
         self.user: str | None = None
-        self.is_token_authenticated = False
-        """Whether the last login was one with a delegation token."""
+        self.token_id: str | None = None
+        """The delegation token of the last login; None if it was one without."""
         self._on_login = on_login
         self._on_failure = on_failure
         self._clock = clock
@@ -145,9 +145,7 @@ class SaslServerAuthenticator:
                 f"the connection belongs to {self.user}: {name} needs one of its own",
             )
         self.user = name
-        self.is_token_authenticated = (
-            isinstance(server, AcceptsTokens) and server.is_token_authenticated
-        )
+        self.token_id = server.token_id if isinstance(server, AcceptsTokens) else None
         lifetimes = [self._max_reauth_ms(server.mechanism)]
         lifetimes = [lifetime for lifetime in lifetimes if lifetime > 0]
         if server.expires_ms is not None:

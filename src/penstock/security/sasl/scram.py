@@ -116,8 +116,9 @@ class ScramServer:
         return None if self._login is None else self._login.expires_ms
 
     @property
-    def is_token_authenticated(self) -> bool:
-        return self._login is not None and self._login.is_token
+    def token_id(self) -> str | None:
+        is_token = self._login is not None and self._login.is_token
+        return self.claimed_name if is_token else None
 
     def step(self, response: bytes) -> bytes:
         if self._ended:

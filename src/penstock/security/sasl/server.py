@@ -59,7 +59,9 @@ class AcceptsTokens(Protocol):
     """A `SaslServer` whose clients may log in with a delegation token instead of a password."""
 
     @property
-    def is_token_authenticated(self) -> bool: ...
+    def token_id(self) -> str | None:
+        """The id of the token that the client has logged in with; None if it was a password."""
+        ...
 
 
 class ServerContext(NamedTuple):
