@@ -1,0 +1,201 @@
+"""The matrix's requests of groups and their members."""
+
+from typing import Final
+
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.fields import ZERO_UUID, Message
+from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.protocol.messages.delete_groups import DeleteGroupsRequest
+from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.heartbeat import HeartbeatRequest
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from penstock.protocol.messages.list_groups import ListGroupsRequest
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from penstock.protocol.messages.sync_group import SyncGroupRequest
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.support.security.case import Case
+from tests.support.security.world import (
+    DOOMED_GROUP,
+    GROUP,
+    MEMBER,
+    MODERN_GROUP,
+    OTHER,
+    OTHER_GROUP,
+    OTHER_TXN,
+    TOPIC,
+    TXN,
+    World,
+    restore_group,
+)
+
+_GROUP_COORDINATOR: Final = 0
+_TRANSACTION_COORDINATOR: Final = 1
+_FIRST_BATCHED_FIND: Final = 4
+_FIRST_BATCHED_FETCH: Final = 8
+_FIRST_WITH_IDS: Final = 10
+_FIRST_TXN_COMMIT_WITH_IDS: Final = 6
+
+
+def _find_coordinator(version: int, kind: int, *names: str) -> Message:
+    request = FindCoordinatorRequest()
+    if version >= 1:
+        request.key_type = kind
+    if version >= _FIRST_BATCHED_FIND:
+        request.coordinator_keys = list(names)
+    else:
+        request.key = names[0]
+    return request
+
+
+def _offset_commit(world: World, version: int) -> Message:
+    partitions = [OffsetCommitRequestPartition(0, 0)]
+    topics = [
+        OffsetCommitRequestTopic(name, ZERO_UUID, partitions)
+        if version < _FIRST_WITH_IDS
+        else OffsetCommitRequestTopic("", world.topic_ids[name], partitions)
+        for name in (TOPIC, OTHER)
+    ]
+    return OffsetCommitRequest(GROUP, topics=topics)
+
+
+def _txn_offset_commit(world: World, version: int) -> Message:
+    partitions = [TxnOffsetCommitRequestPartition(0, 0)]
+    topics = [
+        TxnOffsetCommitRequestTopic(name, ZERO_UUID, partitions)
+        if version < _FIRST_TXN_COMMIT_WITH_IDS
+        else TxnOffsetCommitRequestTopic("", world.topic_ids[name], partitions)
+        for name in (TOPIC, OTHER)
+    ]
+    request = TxnOffsetCommitRequest(TXN, "allowed-txn-group", 123_456, 0, topics=topics)
+    if version >= 3:
+        request.generation_id_or_member_epoch, request.member_id = 5, MEMBER
+    return request
+
+
+def _offset_fetch(world: World, version: int, group: str = GROUP) -> Message:
+    if version < _FIRST_BATCHED_FETCH:
+        topics = [OffsetFetchRequestTopic(name, [0]) for name in (TOPIC, OTHER)]
+        return OffsetFetchRequest(group, topics)
+    named = [
+        OffsetFetchRequestTopics(name, ZERO_UUID, [0])
+        if version < _FIRST_WITH_IDS
+        else OffsetFetchRequestTopics("", world.topic_ids[name], [0])
+        for name in (TOPIC, OTHER)
+    ]
+    groups = [OffsetFetchRequestGroup(name, topics=named) for name in (group, OTHER_GROUP)]
+    return OffsetFetchRequest(groups=groups)
+
+
+def _offset_fetch_all(world: World, version: int) -> Message:
+    if version < _FIRST_BATCHED_FETCH:
+        return OffsetFetchRequest(GROUP, None)
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=None)])
+
+
+def _join(world: World, version: int) -> Message:
+    return JoinGroupRequest(
+        GROUP, 10_000, 10_000, MEMBER, None, "consumer", [JoinGroupRequestProtocol("range", b"")]
+    )
+
+
+def _leave(world: World, version: int) -> Message:
+    if version < 3:
+        return LeaveGroupRequest(GROUP, MEMBER)
+    return LeaveGroupRequest(GROUP, members=[MemberIdentity(MEMBER)])
+
+
+def _describe_groups(world: World, version: int) -> Message:
+    return DescribeGroupsRequest([GROUP, OTHER_GROUP], version >= 3)
+
+
+def _offset_delete(world: World, version: int) -> Message:
+    partitions = [OffsetDeleteRequestPartition(0)]
+    topics = [OffsetDeleteRequestTopic(name, partitions) for name in (TOPIC, OTHER)]
+    return OffsetDeleteRequest(DOOMED_GROUP, topics)
+
+
+def _heartbeat(version: int, *topics: str, regex: str | None = None) -> Message:
+    request = ConsumerGroupHeartbeatRequest(MODERN_GROUP, MEMBER, 5, topic_partitions=[])
+    request.subscribed_topic_names = list(topics)
+    if regex is not None:
+        request.subscribed_topic_regex = regex
+    return request
+
+
+def _describe_consumers(world: World, version: int) -> Message:
+    return ConsumerGroupDescribeRequest([MODERN_GROUP, OTHER_GROUP], True)
+
+
+GROUP_CASES: Final = (
+    Case("", ApiKey.LIST_GROUPS, lambda world, version: ListGroupsRequest()),
+    Case(
+        "of groups",
+        ApiKey.FIND_COORDINATOR,
+        lambda world, version: _find_coordinator(
+            version, _GROUP_COORDINATOR, GROUP, OTHER_GROUP
+        ),
+    ),
+    Case(
+        "of transactions",
+        ApiKey.FIND_COORDINATOR,
+        lambda world, version: _find_coordinator(
+            version, _TRANSACTION_COORDINATOR, TXN, OTHER_TXN
+        ),
+        first=1,
+    ),
+    Case("", ApiKey.OFFSET_COMMIT, _offset_commit, first=2),
+    Case("of topics", ApiKey.OFFSET_FETCH, _offset_fetch, first=1),
+    Case("of all topics", ApiKey.OFFSET_FETCH, _offset_fetch_all, first=2),
+    Case("", ApiKey.JOIN_GROUP, _join),
+    Case("", ApiKey.SYNC_GROUP, lambda world, version: SyncGroupRequest(GROUP, 5, MEMBER)),
+    Case("", ApiKey.HEARTBEAT, lambda world, version: HeartbeatRequest(GROUP, 5, MEMBER)),
+    Case("", ApiKey.LEAVE_GROUP, _leave),
+    Case("", ApiKey.DESCRIBE_GROUPS, _describe_groups),
+    Case(
+        "",
+        ApiKey.DELETE_GROUPS,
+        lambda world, version: DeleteGroupsRequest([DOOMED_GROUP, "allowed-unknown", OTHER_GROUP]),
+        restore=restore_group,
+    ),
+    Case("", ApiKey.OFFSET_DELETE, _offset_delete, restore=restore_group),
+    Case("", ApiKey.TXN_OFFSET_COMMIT, _txn_offset_commit),
+    Case(
+        "with topics",
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        lambda world, version: _heartbeat(version, TOPIC),
+    ),
+    Case(
+        "with a topic without rights",
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        lambda world, version: _heartbeat(version, OTHER),
+    ),
+    Case(
+        "with a pattern",
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        lambda world, version: _heartbeat(version, regex="allowed-.*"),
+        first=1,
+    ),
+    Case("", ApiKey.CONSUMER_GROUP_DESCRIBE, _describe_consumers),
+)
