@@ -395,6 +395,8 @@ class KafkaBroker:
         command = self.parts.command(
             "kafka.Kafka", str(properties), scratch=scratch, log_level="info"
         )
+        if self.parts.version.startswith("3."):  # it has another library for its log
+            command.insert(1, f"-Dlog4j.configuration=file:{JAVA_DIRECTORY / 'log4j.properties'}")
         # setpriv lets the kernel end the broker if the test process is itself killed.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]

@@ -27,8 +27,8 @@ class Case:
     last: int = 99
     restore: Restore | None = None
     """If set, the principals ask one after the other, and it runs after each."""
-    with_tokens: bool = False
-    """Whether the broker must have delegation tokens."""
+    on_new_connection: bool = False
+    """Whether each request needs a connection of its own, because it changes the login."""
 
     @property
     def name(self) -> str:

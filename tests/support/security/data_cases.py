@@ -125,9 +125,7 @@ def _metadata_of_all(world: World, version: int) -> Message:
 
 
 def _metadata_by_id(world: World, version: int) -> Message:
-    topics = [
-        MetadataRequestTopic(topic_id=_reference(world, name), name=None) for name in _NAMES
-    ]
+    topics = [MetadataRequestTopic(topic_id=_reference(world, name), name=None) for name in _NAMES]
     return MetadataRequest(topics, allow_auto_topic_creation=False)
 
 
@@ -196,8 +194,14 @@ DATA_CASES: Final = (
         "PLAIN",
         ApiKey.SASL_HANDSHAKE,
         lambda world, version: SaslHandshakeRequest("PLAIN"),
+        on_new_connection=True,
     ),
-    Case("", ApiKey.SASL_AUTHENTICATE, lambda world, version: SaslAuthenticateRequest(b"x")),
+    Case(
+        "",
+        ApiKey.SASL_AUTHENTICATE,
+        lambda world, version: SaslAuthenticateRequest(b"x"),
+        on_new_connection=True,
+    ),
     Case(
         "",
         ApiKey.API_VERSIONS,

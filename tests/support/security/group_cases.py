@@ -40,6 +40,7 @@ from tests.support.security.world import (
     DOOMED_GROUP,
     GROUP,
     MEMBER,
+    MIXED_GROUP,
     MODERN_GROUP,
     OTHER,
     OTHER_GROUP,
@@ -47,7 +48,7 @@ from tests.support.security.world import (
     TOPIC,
     TXN,
     World,
-    restore_group,
+    restore_groups,
 )
 
 _GROUP_COORDINATOR: Final = 0
@@ -145,7 +146,7 @@ def _heartbeat(version: int, *topics: str, regex: str | None = None) -> Message:
 
 
 def _describe_consumers(world: World, version: int) -> Message:
-    return ConsumerGroupDescribeRequest([MODERN_GROUP, OTHER_GROUP], True)
+    return ConsumerGroupDescribeRequest([MODERN_GROUP, MIXED_GROUP, OTHER_GROUP], True)
 
 
 GROUP_CASES: Final = (
@@ -153,16 +154,12 @@ GROUP_CASES: Final = (
     Case(
         "of groups",
         ApiKey.FIND_COORDINATOR,
-        lambda world, version: _find_coordinator(
-            version, _GROUP_COORDINATOR, GROUP, OTHER_GROUP
-        ),
+        lambda world, version: _find_coordinator(version, _GROUP_COORDINATOR, GROUP, OTHER_GROUP),
     ),
     Case(
         "of transactions",
         ApiKey.FIND_COORDINATOR,
-        lambda world, version: _find_coordinator(
-            version, _TRANSACTION_COORDINATOR, TXN, OTHER_TXN
-        ),
+        lambda world, version: _find_coordinator(version, _TRANSACTION_COORDINATOR, TXN, OTHER_TXN),
         first=1,
     ),
     Case("", ApiKey.OFFSET_COMMIT, _offset_commit, first=2),
@@ -177,9 +174,9 @@ GROUP_CASES: Final = (
         "",
         ApiKey.DELETE_GROUPS,
         lambda world, version: DeleteGroupsRequest([DOOMED_GROUP, "allowed-unknown", OTHER_GROUP]),
-        restore=restore_group,
+        restore=restore_groups,
     ),
-    Case("", ApiKey.OFFSET_DELETE, _offset_delete, restore=restore_group),
+    Case("", ApiKey.OFFSET_DELETE, _offset_delete, restore=restore_groups),
     Case("", ApiKey.TXN_OFFSET_COMMIT, _txn_offset_commit),
     Case(
         "with topics",

@@ -64,9 +64,8 @@ def _rendered(struct: Struct, version: int, topics: Mapping[UUID, str], user: st
             parts.append("records")
         elif isinstance(value, list) and value and isinstance(value[0], Struct):
             parts += _elements(field.name, value, version, topics, user)
-        elif isinstance(value, Struct):
-            if rendered := _rendered(value, version, topics, user):
-                parts.append(f"{field.name}=({rendered})")
+        elif isinstance(value, Struct) and (rendered := _rendered(value, version, topics, user)):
+            parts.append(f"{field.name}=({rendered})")
     return " ".join((*dict.fromkeys(names), *codes, *parts))
 
 

@@ -82,9 +82,7 @@ SINGLE_RIGHTS: Final = tuple(
 _COMBINATIONS: Final = (
     Principal("consumer", ((_TOPIC, _READ), (_GROUP, _READ))),
     Principal("producer", ((_TOPIC, _WRITE), (_TXN, _WRITE))),
-    Principal(
-        "processor", ((_TOPIC, _READ), (_GROUP, _READ), (_TOPIC, _WRITE), (_TXN, _WRITE))
-    ),
+    Principal("processor", ((_TOPIC, _READ), (_GROUP, _READ), (_TOPIC, _WRITE), (_TXN, _WRITE))),
     Principal("creator", ((_TOPIC, AclOperation.DESCRIBE), (_TOPIC, AclOperation.CREATE))),
 )
 PRINCIPALS: Final = (NO_RIGHTS, *SINGLE_RIGHTS, *_COMBINATIONS, SUPER_USER)

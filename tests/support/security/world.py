@@ -2,13 +2,22 @@
 
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.create_acls import CreateAclsRequest
+from penstock.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from penstock.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.protocol.messages.offset_commit import (
@@ -20,19 +29,23 @@ from tests.support.broker.in_process import WireClient
 from tests.support.protocol.requests import produce_values
 from tests.support.security.principals import PRINCIPALS
 
+NODE_ID: Final = "1"
 TOPIC: Final = "allowed-topic"
 MISSING: Final = "allowed-missing"
 DOOMED: Final = "allowed-doomed"
-"""The topic that DeleteTopics deletes; it is created again then."""
+OTHER_DOOMED: Final = "other-doomed"
+"""The topics that DeleteTopics deletes; they are created again then."""
 OTHER: Final = "other-topic"
 """Only the super user has rights on it."""
-TOPICS: Final = (TOPIC, DOOMED, OTHER)
+TOPICS: Final = (TOPIC, DOOMED, OTHER, OTHER_DOOMED)
 
 GROUP: Final = "allowed-group"
 DOOMED_GROUP: Final = "allowed-doomed-group"
 OTHER_GROUP: Final = "other-group"
 MODERN_GROUP: Final = "allowed-consumers"
-"""A group of the consumer protocol (KIP-848) with one member."""
+"""A group of the consumer protocol (KIP-848) with one member, which reads `TOPIC`."""
+MIXED_GROUP: Final = "allowed-mixed"
+"""One whose member reads `OTHER` too."""
 TXN: Final = "allowed-transactions"
 OTHER_TXN: Final = "other-transactions"
 MEMBER: Final = "ghost"
@@ -40,42 +53,56 @@ MEMBER: Final = "ghost"
 _TIMEOUT_S: Final = 60.0
 
 
-class World(NamedTuple):
-    """The ids of the topics by name."""
+@dataclass
+class World:
+    """What the requests have to know of a broker's resources."""
 
     topic_ids: dict[str, UUID]
+    """By name."""
+    token: bytes
+    """The HMAC of a delegation token of the super user; empty if the broker has no tokens."""
 
     @property
     def topics(self) -> dict[UUID, str]:
         return {topic_id: name for name, topic_id in self.topic_ids.items()}
 
 
-def create_world(admin: WireClient) -> World:
-    """Creates everything; `admin` is a connection of the super user."""
+def create_world(admin: WireClient, *, with_tokens: bool) -> World:
+    """Creates everything; `admin` is a connection of the super user.
+
+    `with_tokens` says whether the broker serves delegation tokens.
+    """
     for topic in TOPICS:
         create_topic(admin, topic)
     _wait(lambda: len(_topic_ids(admin)) == len(TOPICS), "the topics")
     produce_values(admin, TOPIC, b"value")
+    for kind, name in ((0, GROUP), (1, TXN)):
+        # Kafka creates the topic of the coordinator with this request.
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+        _wait(
+            lambda request=request: admin.request(request, 4).coordinators[0].error_code == 0,
+            "a coordinator",
+        )
     for group in (GROUP, DOOMED_GROUP, OTHER_GROUP):
         _wait(lambda group=group: commit_offset(admin, group), f"the offset of {group}")
     for name in (TXN, OTHER_TXN):
-        request = InitProducerIdRequest(name, 60_000)
-        _wait(
-            lambda request=request: admin.request(request, 4).error_code == 0, "a transactional id"
+        init = InitProducerIdRequest(name, 60_000)
+        _wait(lambda init=init: admin.request(init, 4).error_code == 0, "a transactional id")
+    for group, topics in ((MODERN_GROUP, [TOPIC]), (MIXED_GROUP, [TOPIC, OTHER])):
+        join = ConsumerGroupHeartbeatRequest(
+            group,
+            "matrix-member",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=topics,
+            topic_partitions=[],
         )
-    join = ConsumerGroupHeartbeatRequest(
-        MODERN_GROUP,
-        "matrix-member",
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=[TOPIC, OTHER],
-        topic_partitions=[],
-    )
-    response = admin.request(join, 1)
-    assert response.error_code == 0, response.error_message
+        response = admin.request(join, 1)
+        assert response.error_code == 0, response.error_message
+    add_scram_user(admin)
     creations = [acl for principal in PRINCIPALS for acl in principal.acls()]
     results = admin.request(CreateAclsRequest(creations), 3).results
     assert not any(result.error_code for result in results), results
-    return World(_topic_ids(admin))
+    return World(_topic_ids(admin), create_token(admin) if with_tokens else b"")
 
 
 def create_topic(admin: WireClient, name: str) -> UUID | None:
@@ -97,17 +124,52 @@ def commit_offset(admin: WireClient, group: str) -> bool:
     return {part.error_code for topic in response.topics for part in topic.partitions} == {0}
 
 
-def restore_topic(admin: WireClient, world: World) -> None:
-    """Creates the topic `DOOMED` again if it was deleted, and waits until the broker knows it."""
-    if (topic_id := create_topic(admin, DOOMED)) is not None:
-        # A broker may serve the topic of before for a moment.
-        _wait(lambda: _topic_ids(admin).get(DOOMED) == topic_id, "the topic again")
-        world.topic_ids[DOOMED] = topic_id
+def restore_topics(admin: WireClient, world: World) -> None:
+    """Creates the topics again that were deleted, and waits until the broker knows them."""
+    for name in (DOOMED, OTHER_DOOMED):
+        if (topic_id := create_topic(admin, name)) is not None:
+            world.topic_ids[name] = topic_id
+    # A broker may serve the topics of before for a moment.
+    _wait(lambda: _topic_ids(admin) == world.topic_ids, "the topics again")
 
 
-def restore_group(admin: WireClient, world: World) -> None:
-    """Commits the offsets of `DOOMED_GROUP` again."""
-    _wait(lambda: commit_offset(admin, DOOMED_GROUP), "the group again")
+def restore_groups(admin: WireClient, world: World) -> None:
+    """Commits the offsets of groups again that were deleted."""
+    for group in (DOOMED_GROUP, OTHER_GROUP):
+        assert commit_offset(admin, group), group
+
+
+def add_scram_user(admin: WireClient) -> None:
+    """Adds a user who can log in with SCRAM; nobody does."""
+    upsertion = ScramCredentialUpsertion("scram-user", 1, 4096, b"salt", bytes(32))
+    request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
+    (result,) = admin.request(request, 0).results
+    assert result.error_code == 0, result.error_message
+
+
+def create_token(admin: WireClient) -> bytes:
+    """Creates a delegation token of the super user; returns its HMAC."""
+    response = admin.request(CreateDelegationTokenRequest(max_lifetime_ms=3_600_000), 2)
+    assert response.error_code == 0, response.error_code
+    hmac: bytes = response.hmac
+    _wait(lambda: hmac in _tokens(admin), "the delegation token")
+    return hmac
+
+
+def restore_tokens(admin: WireClient, world: World) -> None:
+    """Removes the tokens that others have created."""
+    # A broker learns of tokens in their order: when it knows this one, it knows the others too.
+    create_token(admin)
+    for hmac in _tokens(admin) - {world.token}:
+        response = admin.request(ExpireDelegationTokenRequest(hmac, -1), 2)
+        assert response.error_code == 0, response.error_code
+    _wait(lambda: _tokens(admin) == {world.token}, "the end of the other tokens")
+
+
+def _tokens(admin: WireClient) -> set[bytes]:
+    response = admin.request(DescribeDelegationTokenRequest(None), 2)
+    assert response.error_code == 0, response.error_code
+    return {token.hmac for token in response.tokens}
 
 
 def _topic_ids(admin: WireClient) -> dict[str, UUID]:
