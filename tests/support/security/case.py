@@ -27,6 +27,8 @@ class Case:
     last: int = 99
     restore: Restore | None = None
     """If set, the principals ask one after the other, and it runs after each."""
+    one_by_one: bool = False
+    """Whether the principals ask one after the other, because the requests affect each other."""
     on_new_connection: bool = False
     """Whether each request needs a connection of its own, because it changes the login."""
 

@@ -52,7 +52,9 @@ from penstock.protocol.messages.produce import (
 from penstock.protocol.messages.push_telemetry import PushTelemetryRequest
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from tests.support.protocol.requests import batch_of
+from penstock.records.build import build_batch
+from penstock.records.record import Record
+from tests.support.protocol.requests import NOW, batch_of
 from tests.support.security.case import Case
 from tests.support.security.world import MISSING, OTHER, OTHER_TXN, TOPIC, TXN, World
 
@@ -74,8 +76,17 @@ def _reference(world: World, name: str) -> UUID:
 
 
 def _produce(world: World, version: int, transactional_id: str | None = None) -> Message:
-    producer = (_PRODUCER_ID, 0, 0) if transactional_id else (-1, -1, -1)
-    data = [PartitionProduceData(0, batch_of(b"value", producer=producer))]
+    data = [PartitionProduceData(0, batch_of(b"value"))]
+    if transactional_id is not None:
+        record = Record(0, NOW, None, b"value")
+        batch = build_batch(
+            [record],
+            producer_id=_PRODUCER_ID,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = [PartitionProduceData(0, bytes(batch))]
     topics = [
         TopicProduceData(name, ZERO_UUID, data)
         if version < _FIRST_PRODUCE_WITH_IDS
@@ -171,6 +182,7 @@ DATA_CASES: Final = (
         ApiKey.PRODUCE,
         lambda world, version: _produce(world, version, TXN),
         first=3,
+        one_by_one=True,
     ),
     Case("as a consumer", ApiKey.FETCH, _fetch, first=4),
     Case(

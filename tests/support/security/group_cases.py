@@ -177,7 +177,7 @@ GROUP_CASES: Final = (
         restore=restore_groups,
     ),
     Case("", ApiKey.OFFSET_DELETE, _offset_delete, restore=restore_groups),
-    Case("", ApiKey.TXN_OFFSET_COMMIT, _txn_offset_commit),
+    Case("", ApiKey.TXN_OFFSET_COMMIT, _txn_offset_commit, one_by_one=True),
     Case(
         "with topics",
         ApiKey.CONSUMER_GROUP_HEARTBEAT,

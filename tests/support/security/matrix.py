@@ -1,10 +1,13 @@
 """Sends the requests of the matrix to a broker, as every principal."""
 
+from collections.abc import Container
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from penstock.broker.handlers.table import HANDLERS
 from penstock.protocol.api import api
+from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
 from penstock.protocol.frames import decode_response
 from tests.support.broker.in_process import WireClient
@@ -44,18 +47,30 @@ def listener_settings(listener: str) -> dict[str, str]:
     return {f"listener.name.{listener.lower()}.plain.sasl.jaas.config": jaas_config()}
 
 
+def penstock_settings() -> dict[str, str]:
+    """Returns the settings of a broker of ours."""
+    return {
+        **SETTINGS,
+        **(TOKEN_SETTINGS if ApiKey.CREATE_DELEGATION_TOKEN in HANDLERS else {}),
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        **listener_settings("SASL_PLAINTEXT"),
+    }
+
+
 class Matrix:
     """A broker with the world of the matrix, and a connection of each principal to it.
 
     A context manager: the connections are closed at the end.
     """
 
-    def __init__(self, address: tuple[str, int], *, with_tokens: bool) -> None:
+    def __init__(self, address: tuple[str, int], apis: Container[ApiKey]) -> None:
+        """`apis` are those that the broker serves."""
         self._address = address
         self._clients: dict[Principal, WireClient] = {}
         with ExitStack() as stack:
             self._admin = stack.enter_context(self._connect(SUPER_USER))
-            self.world = create_world(self._admin, with_tokens=with_tokens)
+            self.world = create_world(self._admin, apis)
             for principal in PRINCIPALS:
                 self._clients[principal] = stack.enter_context(self._connect(principal))
             self._stack = stack.pop_all()
@@ -78,12 +93,13 @@ class Matrix:
             for principal in PRINCIPALS:
                 outcome = self._outcome_on_new_connection(case, version, principal)
                 result[principal.title] = outcome
-        elif case.restore is not None:
+        elif case.one_by_one or case.restore is not None:
             for principal in PRINCIPALS:
                 request = case.build(self.world, version)
                 self._clients[principal].send(request, version)
                 result[principal.title] = self._receive(principal, request, version)
-                case.restore(self._admin, self.world)
+                if case.restore is not None:
+                    case.restore(self._admin, self.world)
         else:
             request = case.build(self.world, version)
             for principal in PRINCIPALS:

@@ -43,30 +43,30 @@ def main() -> None:
 
 
 def _record(recorded: RecordedAnswers, release: str, address: tuple[str, int]) -> None:
-    versions = _advertised(address)
-    for key in _UNADVERTISED:
-        versions.setdefault(key, HANDLERS[key][1:])
-    recorded.releases[release] = {
-        key: span for key, span in versions.items() if key in {case.key for case in CASES}
+    newer = {key: low for spans in recorded.releases.values() for key, (low, _) in spans.items()}
+    versions = {
+        key: (low, min(high, newer[key] - 1) if key in newer else high)
+        for key, (low, high) in _advertised(address).items()
+        if key in {case.key for case in CASES} and low < newer.get(key, high + 1)
     }
-    with Matrix(address, with_tokens=True) as matrix:
+    recorded.releases[release] = versions
+    with Matrix(address, versions) as matrix:
         for case in CASES:
             answers = recorded.outcomes.setdefault(case.name, {})
             low, high = versions.get(case.key, (0, -1))
             for version in range(max(low, case.first), min(high, case.last) + 1):
-                if version not in answers:
-                    answers[version] = matrix.outcomes(case, version)
+                answers[version] = matrix.outcomes(case, version)
 
 
 def _advertised(address: tuple[str, int]) -> dict[ApiKey, tuple[int, int]]:
     with WireClient(address) as client:
         response = client.request(ApiVersionsRequest("matrix", "1"), 3)
     known = {int(key) for key in ApiKey}
-    return {
-        ApiKey(api.api_key): (api.min_version, api.max_version)
-        for api in response.api_keys
-        if api.api_key in known
-    }
+    result = {key: HANDLERS[key][1:] for key in _UNADVERTISED}
+    for api in response.api_keys:
+        if api.api_key in known:
+            result[ApiKey(api.api_key)] = (api.min_version, api.max_version)
+    return result
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class RecordedAnswers:
     """The answers of one or more releases of Kafka."""
 
     releases: dict[str, dict[ApiKey, tuple[int, int]]]
-    """The versions of APIs that were asked of each release."""
+    """The versions of each API that were asked of each release."""
     outcomes: dict[str, dict[int, Outcomes]]
     """By name of the case, and version."""
 
