@@ -100,13 +100,17 @@ def _topic_to_delete(image: ClusterImage, topic: DeleteTopicState, name: str | N
             f"id {topic.topic_id}",
         )
     if name is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_ID,
-            f"no topic has the id {topic.topic_id}: it may have been deleted already",
-        )
+        raise unknown_topic_id_error(topic.topic_id)
     if not image.has_topic(name):
         raise unknown_topic_error(name)
     return image.topics[name]
+
+
+def unknown_topic_id_error(topic_id: TopicId) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        f"no topic has the id {topic_id}: it may have been deleted already",
+    )
 
 
 # --- progress

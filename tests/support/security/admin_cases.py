@@ -115,6 +115,8 @@ _RESOURCES: Final = (
     (ConfigResourceType.GROUP, GROUP),
     (ConfigResourceType.GROUP, OTHER_GROUP),
 )
+_KINDS_OF_VERSION_0: Final = 4
+"""So many of them are topics and brokers."""
 
 
 def _create_topics(version: int, *names: str) -> Message:
@@ -186,11 +188,13 @@ def _delete_acls(world: World, version: int) -> Message:
 
 
 def _describe_configs(world: World, version: int) -> Message:
-    resources = (
-        *_RESOURCES,
-        (ConfigResourceType.BROKER_LOGGER, NODE_ID),
-        (ConfigResourceType.CLIENT_METRICS, "unknown"),
-    )
+    resources = _RESOURCES[:_KINDS_OF_VERSION_0]
+    if version >= 1:
+        resources = (
+            *_RESOURCES,
+            (ConfigResourceType.BROKER_LOGGER, NODE_ID),
+            (ConfigResourceType.CLIENT_METRICS, "unknown"),
+        )
     return DescribeConfigsRequest(
         [DescribeConfigsResource(kind, name, None) for kind, name in resources]
     )

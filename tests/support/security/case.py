@@ -18,13 +18,14 @@ Restore: TypeAlias = Callable[[WireClient, World], None]
 
 @dataclass(frozen=True)
 class Case:
-    """A request to an API. Versions below `first` cannot express it, nor those above `last`."""
+    """A request to an API. Versions below `first` cannot express it."""
 
     title: str
     key: ApiKey
     build: Build
     first: int = 0
-    last: int = 99
+    first_recorded: int = 0
+    """Older versions are compared with Kafka's answers to this one, because Kafka refuses them."""
     restore: Restore | None = None
     """If set, the principals ask one after the other, and it runs after each."""
     one_by_one: bool = False

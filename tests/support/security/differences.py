@@ -26,4 +26,30 @@ class Difference:
         return outcome
 
 
-DIFFERENCES: Final[tuple[Difference, ...]] = ()
+DIFFERENCES: Final = (
+    Difference(
+        ApiKey.SASL_AUTHENTICATE,
+        {"closed": "ILLEGAL_SASL_STATE"},
+        "a token before the handshake gets an error that says so; Kafka closes the connection",
+    ),
+    Difference(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        {
+            "CLUSTER_AUTHORIZATION_FAILED "
+            "[allowed-missing [CLUSTER_AUTHORIZATION_FAILED]] "
+            "[allowed-topic [CLUSTER_AUTHORIZATION_FAILED]] "
+            "[other-topic [CLUSTER_AUTHORIZATION_FAILED]]": "CLUSTER_AUTHORIZATION_FAILED"
+        },
+        "a denial is stated once for the request; Kafka repeats it for each partition",
+    ),
+    Difference(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        {
+            "CLUSTER_AUTHORIZATION_FAILED [CLUSTER_AUTHORIZATION_FAILED]": (
+                "CLUSTER_AUTHORIZATION_FAILED"
+            )
+        },
+        "a denial is stated once for the request; Kafka repeats it for each user, and does not "
+        "respond to a denied request for all users",
+    ),
+)

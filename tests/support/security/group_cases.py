@@ -162,8 +162,9 @@ GROUP_CASES: Final = (
         lambda world, version: _find_coordinator(version, _TRANSACTION_COORDINATOR, TXN, OTHER_TXN),
         first=1,
     ),
-    Case("", ApiKey.OFFSET_COMMIT, _offset_commit, first=2),
-    Case("of topics", ApiKey.OFFSET_FETCH, _offset_fetch, first=1),
+    # Version 0 has its offsets in ZooKeeper.
+    Case("", ApiKey.OFFSET_COMMIT, _offset_commit, first_recorded=1),
+    Case("of topics", ApiKey.OFFSET_FETCH, _offset_fetch, first_recorded=1),
     Case("of all topics", ApiKey.OFFSET_FETCH, _offset_fetch_all, first=2),
     Case("", ApiKey.JOIN_GROUP, _join),
     Case("", ApiKey.SYNC_GROUP, lambda world, version: SyncGroupRequest(GROUP, 5, MEMBER)),

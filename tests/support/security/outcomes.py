@@ -32,11 +32,18 @@ _NAMES: Final = (
     "feature",
     "principal_name",
 )
-_OPAQUE: Final = frozenset(
-    {"configs", "api_keys", "supported_features", "finalized_features", "brokers", "acls"}
-)
+_OPAQUE: Final = frozenset({"configs", "api_keys", "brokers", "acls"})
 """Lists of which only counts whether they are empty."""
-_IGNORED: Final = frozenset({"node_endpoints", "renewers", "next_cursor", "record_errors"})
+_IGNORED: Final = frozenset(
+    {
+        "node_endpoints",
+        "renewers",
+        "next_cursor",
+        "record_errors",
+        "supported_features",
+        "finalized_features",
+    }
+)
 _NO_OPERATIONS: Final = -(2**31)
 
 
@@ -59,7 +66,8 @@ def _rendered(struct: Struct, version: int, topics: Mapping[UUID, str], user: st
         elif field.name in _NAMES and value:
             names.append("self" if value == user else value)
         elif field.name == "topic_id" and value != ZERO_UUID:
-            names.append(topics.get(value, "unknown id"))
+            if value in topics or not names:
+                names.append(topics.get(value, "unknown id"))
         elif field.name == "records" and value:
             parts.append("records")
         elif isinstance(value, list) and value and isinstance(value[0], Struct):

@@ -35,6 +35,7 @@ def main() -> None:
                 **SETTINGS,
                 **TOKEN_SETTINGS,
                 **listener_settings("PLAINTEXT"),
+                "inter.broker.listener.name": "PLAINTEXT",
                 "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
             }
             with KafkaBroker(parts, Path(directory), settings) as broker:
@@ -54,7 +55,7 @@ def _record(recorded: RecordedAnswers, release: str, address: tuple[str, int]) -
         for case in CASES:
             answers = recorded.outcomes.setdefault(case.name, {})
             low, high = versions.get(case.key, (0, -1))
-            for version in range(max(low, case.first), min(high, case.last) + 1):
+            for version in range(max(low, case.first, case.first_recorded), high + 1):
                 answers[version] = matrix.outcomes(case, version)
 
 

@@ -77,7 +77,8 @@ def create_world(admin: WireClient, apis: Container[ApiKey]) -> World:
     for topic in TOPICS:
         create_topic(admin, topic)
     _wait(lambda: len(_topic_ids(admin)) == len(TOPICS), "the topics")
-    produce_values(admin, TOPIC, b"value")
+    for topic in (TOPIC, OTHER):
+        produce_values(admin, topic, b"value")
     for kind, name in ((0, GROUP), (1, TXN)):
         # Kafka creates the topic of the coordinator with this request.
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])

@@ -90,7 +90,7 @@ def _steps(context: Context, request: Request, body: MetadataRequest) -> Steps[H
     if not create:
         for name in missing:
             yield
-            topics.append(_unknown(name))
+            topics.append(_with_operations(context, request, body, _unknown(name)))
         return _response(context, request, body, topics)
     return _with_new_topics(context, request, body, topics, missing)
 
@@ -113,7 +113,8 @@ async def _with_new_topics(
                 await context.topic_creator.create(name)
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                topics.append(MetadataResponseTopic(error.code, name))
+                failed = MetadataResponseTopic(error.code, name)
+                topics.append(_with_operations(context, request, body, failed))
                 continue
         topics.append(await context.pacer.complete(_topic(context, request, body, name)))
     return _response(context, request, body, topics)
@@ -142,8 +143,8 @@ def _response(
         topics=topics,
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = context.authorizer.authorized_operations(
-            request.session, ResourceType.CLUSTER
+        response.cluster_authorized_operations = context.authorizer.cluster_operations(
+            request.session
         )
     return response
 
@@ -154,20 +155,29 @@ def _topic(
     image = context.image
     record = image.topics.get(name)
     if record is None:
-        return _unknown(name)
+        return _with_operations(context, request, body, _unknown(name))
     reachable = reachable_brokers(image, request.session.listener)
     partitions = []
     for index, assignment in record.assignments.items():
         state = image.partitions.get(TopicPartition(name, index))
         if state is None:
-            return _unknown(name)  # it was deleted during a pause
+            return _with_operations(
+                context, request, body, _unknown(name)
+            )  # it was deleted during a pause
         partitions.append(_partition(context, request, reachable, state, assignment.replicas))
         if not len(partitions) % _PARTITIONS_AT_ONCE:
             yield
     topic = MetadataResponseTopic(0, name, record.topic_id, name in INTERNAL_TOPICS, partitions)
-    if body.include_topic_authorized_operations:
+    return _with_operations(context, request, body, topic)
+
+
+def _with_operations(
+    context: Context, request: Request, body: MetadataRequest, topic: MetadataResponseTopic
+) -> MetadataResponseTopic:
+    """Adds the authorized operations, if asked for, of a topic that the client may describe."""
+    if body.include_topic_authorized_operations and topic.name is not None:
         topic.topic_authorized_operations = context.authorizer.authorized_operations(
-            request.session, ResourceType.TOPIC, name
+            request.session, ResourceType.TOPIC, topic.name
         )
     return topic
 

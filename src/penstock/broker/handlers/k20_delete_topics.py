@@ -13,7 +13,8 @@ from penstock.broker.request import Request, Response
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
-from penstock.controller.topic_deletion import delete_topics
+from penstock.controller.topic_deletion import delete_topics, unknown_topic_id_error
+from penstock.controller.topic_names import unknown_topic_error
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.fields import ZERO_UUID
@@ -91,7 +92,10 @@ def _check(
     if name is None:
         name = context.image.topic_names.get(topic.topic_id)
         if name is None:
-            return
+            if topic.topic_id == ZERO_UUID:
+                return  # the controller refuses it
+            # Not left to the controller: it may know a topic whose rights were not checked here.
+            raise unknown_topic_id_error(topic.topic_id)
         if not context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
         ):
@@ -101,7 +105,17 @@ def _check(
             )
     elif topic.topic_id != ZERO_UUID:
         return
+    elif name not in context.image.topics and _may_only_describe(context, request, name):
+        raise unknown_topic_error(name)
     context.authorizer.require(request.session, AclOperation.DELETE, ResourceType.TOPIC, name)
     record = context.image.topics.get(name)
     if record is not None:
         quota.record(len(record.assignments), context.clock.monotonic_ms())
+
+
+def _may_only_describe(context: Context, request: Request, name: str) -> bool:
+    may_describe, may_delete = (
+        context.authorizer.would_allow(request.session, operation, ResourceType.TOPIC, name)
+        for operation in (AclOperation.DESCRIBE, AclOperation.DELETE)
+    )
+    return may_describe and not may_delete

@@ -11,7 +11,6 @@ from penstock.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from penstock.security.acl import ResourceType
 
 _BROKERS = 1
 _CONTROLLERS = 2
@@ -43,7 +42,7 @@ def handle(context: Context, request: Request, body: DescribeClusterRequest) -> 
         ],
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = context.authorizer.authorized_operations(
-            request.session, ResourceType.CLUSTER
+        response.cluster_authorized_operations = context.authorizer.cluster_operations(
+            request.session
         )
     return response

@@ -87,11 +87,16 @@ class RequestAuthorizer:
             session.principal, session.host, AclOperation.WRITE, ResourceType.TOPIC
         ) or self.allows_cluster(session, AclOperation.IDEMPOTENT_WRITE)
 
-    def authorized_operations(
-        self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME
-    ) -> int:
+    def authorized_operations(self, session: Session, resource: ResourceType, name: str) -> int:
         """Returns the bit set of the operations that the client may do with a resource."""
         authorizer = self.acl_authorizer
         if authorizer is None:
             return all_operations(resource)
         return authorizer.authorized_operations(session.principal, session.host, resource, name)
+
+    def cluster_operations(self, session: Session) -> int:
+        """Returns the bit set for the cluster; it is empty for those who may not describe it."""
+        resource = ResourceType.CLUSTER
+        if not self.would_allow(session, AclOperation.DESCRIBE, resource, CLUSTER_NAME):
+            return 0
+        return self.authorized_operations(session, resource, CLUSTER_NAME)
