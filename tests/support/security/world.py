@@ -95,6 +95,13 @@ def create_world(admin: WireClient, apis: Container[ApiKey]) -> World:
         join_group(admin, MODERN_GROUP, TOPIC)
         join_group(admin, MIXED_GROUP, TOPIC, OTHER)
     add_scram_user(admin)
+    grant_rights(admin)
+    has_tokens = ApiKey.CREATE_DELEGATION_TOKEN in apis
+    return World(_topic_ids(admin), create_token(admin) if has_tokens else b"")
+
+
+def grant_rights(admin: WireClient) -> None:
+    """Creates the ACLs of all principals."""
     creations = [acl for principal in PRINCIPALS for acl in principal.acls()]
     results = admin.request(CreateAclsRequest(creations), 3).results
     failures = [
@@ -104,8 +111,6 @@ def create_world(admin: WireClient, apis: Container[ApiKey]) -> World:
         if result.error_code and acl.operation != AclOperation.TWO_PHASE_COMMIT
     ]
     assert not failures, failures
-    has_tokens = ApiKey.CREATE_DELEGATION_TOKEN in apis
-    return World(_topic_ids(admin), create_token(admin) if has_tokens else b"")
 
 
 def create_topic(admin: WireClient, name: str) -> UUID | None:
