@@ -112,9 +112,10 @@ format: setup-python ## put every file in the project's format
 bench: setup-python ## the speed figures
 	$(BIN)/python -m bench $(ARGS)
 
-generate: setup-python ## generated files: the blocking clients, and the diagrams of docs/
+generate: setup-python ## generated files: the blocking clients, the diagrams and the table of rights of docs/
 	$(BIN)/python tools/unasync.py
 	$(BIN)/python -m tools.diagrams
+	$(BIN)/python -m tools.api_rights
 
 lock: setup-python ## write constraints.txt from what .venv has now
 	$(BIN)/python tools/lock.py

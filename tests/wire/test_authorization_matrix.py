@@ -5,16 +5,20 @@ The outcomes are those of Apache Kafka, which `tests/support/security/record.py`
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import pytest
 
+from penstock.broker.handlers.rights import RIGHTS
 from penstock.broker.handlers.table import CLUSTER_APIS, HANDLERS
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
+from penstock.security.acl_authorizer import AclAuthorizer
 from tests.support.broker.in_process import WireClient, running_broker
 from tests.support.broker.logins import plain_login
 from tests.support.cluster.brokers import running_member
 from tests.support.cluster.zookeeper_server import ZooKeeperServer
+from tests.support.security.asked_rights import AskedRights
 from tests.support.security.differences import DIFFERENCES
 from tests.support.security.matrix import Matrix, penstock_settings
 from tests.support.security.matrix_check import check_api, versions_without_case
@@ -31,19 +35,36 @@ def recorded() -> RecordedAnswers:
     return RecordedAnswers.load()
 
 
+class EmbeddedMatrix(NamedTuple):
+    """The matrix on a single node, and the rights that the broker checks."""
+
+    matrix: Matrix
+    asked: AskedRights
+
+
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMatrix]:
     directory = tmp_path_factory.mktemp("matrix")
     with (
         running_broker(directory, penstock_settings()) as broker,
         Matrix(broker.address, HANDLERS) as matrix,
     ):
-        yield matrix
+        authorizer = broker.app.broker.authorizer
+        assert authorizer.acl_authorizer is not None
+        asked = AskedRights(authorizer.acl_authorizer)
+        authorizer.acl_authorizer = cast("AclAuthorizer", asked)
+        yield EmbeddedMatrix(matrix, asked)
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name.lower())
-def test_only_what_kafka_responds(key: ApiKey, matrix: Matrix, recorded: RecordedAnswers) -> None:
-    assert check_api(key, matrix, recorded) == []
+def test_only_what_kafka_responds(
+    key: ApiKey, embedded: EmbeddedMatrix, recorded: RecordedAnswers
+) -> None:
+    """It checks the rights that the documentation lists, and no others."""
+    embedded.asked.rights.clear()
+    assert check_api(key, embedded.matrix, recorded) == []
+    declared = {right for need in RIGHTS[key] for right in need.any_of}
+    assert embedded.asked.rights == declared, "see src/penstock/broker/handlers/rights.py"
 
 
 @pytest.mark.long

@@ -56,7 +56,7 @@ from penstock.records.build import build_batch
 from penstock.records.record import Record
 from tests.support.protocol.requests import NOW, batch_of
 from tests.support.security.case import Case
-from tests.support.security.world import MISSING, OTHER, OTHER_TXN, TOPIC, TXN, World
+from tests.support.security.world import MISSING, OPEN_TXN, OTHER, OTHER_TXN, TOPIC, TXN, World
 
 _LATEST: Final = -1
 _FIRST_PRODUCE_WITH_IDS: Final = 13
@@ -244,7 +244,9 @@ DATA_CASES: Final = (
     Case(
         "",
         ApiKey.DESCRIBE_TRANSACTIONS,
-        lambda world, version: DescribeTransactionsRequest([TXN, "allowed-unknown", OTHER_TXN]),
+        lambda world, version: DescribeTransactionsRequest(
+            [TXN, OPEN_TXN, "allowed-unknown", OTHER_TXN]
+        ),
     ),
     Case("", ApiKey.LIST_TRANSACTIONS, lambda world, version: ListTransactionsRequest()),
     Case("", ApiKey.DESCRIBE_TOPIC_PARTITIONS, _describe_topic_partitions),

@@ -8,6 +8,10 @@ from uuid import UUID
 
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api_key import ApiKey
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from penstock.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
@@ -50,6 +54,8 @@ MIXED_GROUP: Final = "allowed-mixed"
 """One whose member reads `OTHER` too."""
 TXN: Final = "allowed-transactions"
 OTHER_TXN: Final = "other-transactions"
+OPEN_TXN: Final = "allowed-open"
+"""One with an open transaction, which has written to `TOPIC` and `OTHER`."""
 MEMBER: Final = "ghost"
 """A member that no group has."""
 _TIMEOUT_S: Final = 60.0
@@ -91,6 +97,7 @@ def create_world(admin: WireClient, apis: Container[ApiKey]) -> World:
     for name in (TXN, OTHER_TXN):
         init = InitProducerIdRequest(name, 60_000)
         _wait(lambda init=init: admin.request(init, 4).error_code == 0, "a transactional id")
+    begin_transaction(admin)
     if ApiKey.CONSUMER_GROUP_HEARTBEAT in apis:
         join_group(admin, MODERN_GROUP, TOPIC)
         join_group(admin, MIXED_GROUP, TOPIC, OTHER)
@@ -145,6 +152,20 @@ def restore_groups(admin: WireClient, world: World) -> None:
     """Commits the offsets of groups again that were deleted."""
     for group in (DOOMED_GROUP, OTHER_GROUP):
         assert commit_offset(admin, group), group
+
+
+def begin_transaction(admin: WireClient) -> None:
+    """Begins the transaction of `OPEN_TXN`; it stays open while the tests run."""
+    producer = admin.request(InitProducerIdRequest(OPEN_TXN, 900_000), 4)
+    assert producer.error_code == 0, producer.error_code
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=OPEN_TXN,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name, [0]) for name in (TOPIC, OTHER)],
+    )
+    for topic in admin.request(request, 3).results_by_topic_v3_and_below:
+        assert {part.partition_error_code for part in topic.results_by_partition} == {0}
 
 
 def join_group(admin: WireClient, group: str, *topics: str) -> None:
