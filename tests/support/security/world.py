@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -86,17 +87,11 @@ def create_world(admin: WireClient, apis: Container[ApiKey]) -> World:
     for topic in (TOPIC, OTHER):
         produce_values(admin, topic, b"value")
     for kind, name in ((0, GROUP), (1, TXN)):
-        # Kafka creates the topic of the coordinator with this request.
-        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-        _wait(
-            lambda request=request: admin.request(request, 4).coordinators[0].error_code == 0,
-            "a coordinator",
-        )
+        _wait(partial(_find_coordinator, admin, kind, name), "a coordinator")
     for group in (GROUP, DOOMED_GROUP, OTHER_GROUP):
-        _wait(lambda group=group: commit_offset(admin, group), f"the offset of {group}")
+        _wait(partial(commit_offset, admin, group), f"the offset of {group}")
     for name in (TXN, OTHER_TXN):
-        init = InitProducerIdRequest(name, 60_000)
-        _wait(lambda init=init: admin.request(init, 4).error_code == 0, "a transactional id")
+        _wait(partial(_init_transactions, admin, name), "a transactional id")
     begin_transaction(admin)
     if ApiKey.CONSUMER_GROUP_HEARTBEAT in apis:
         join_group(admin, MODERN_GROUP, TOPIC)
@@ -206,6 +201,18 @@ def restore_tokens(admin: WireClient, world: World) -> None:
         response = admin.request(ExpireDelegationTokenRequest(hmac, -1), 2)
         assert response.error_code == 0, response.error_code
     _wait(lambda: _tokens(admin) == {world.token}, "the end of the other tokens")
+
+
+def _find_coordinator(admin: WireClient, kind: int, name: str) -> bool:
+    """Kafka creates the topic of the coordinator with this request."""
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+    (coordinator,) = admin.request(request, 4).coordinators
+    return bool(coordinator.error_code == ErrorCode.NONE)
+
+
+def _init_transactions(admin: WireClient, name: str) -> bool:
+    response = admin.request(InitProducerIdRequest(name, 60_000), 4)
+    return bool(response.error_code == ErrorCode.NONE)
 
 
 def _tokens(admin: WireClient) -> set[bytes]:
