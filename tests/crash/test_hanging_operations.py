@@ -349,9 +349,7 @@ def test_a_start_does_not_wait_for_a_disk_that_hangs(caplog: pytest.LogCaptureFi
     assert len(lines) == 1
 
 
-def hang_when_loading(
-    monkeypatch: pytest.MonkeyPatch, machine: Machine, begin: Callable[[], None]
-) -> None:
+def hang_when_loading(monkeypatch: pytest.MonkeyPatch, begin: Callable[[], None]) -> None:
     """Calls `begin` after the disks have responded to the first probe."""
     original = LogDirStartup.load
 
@@ -375,11 +373,12 @@ def test_a_disk_that_hangs_while_its_logs_are_loaded_is_offline(
 
     machine.run_and_kill(work)
     with monkeypatch.context() as patches:
-        hang_when_loading(
-            patches,
-            machine,
-            lambda: [hang(machine, path, operation, "sync_directory") for path in ("/b", "/b/*")],
-        )
+
+        def begin() -> None:
+            for path in ("/b", "/b/*"):
+                hang(machine, path, operation, "sync_directory")
+
+        hang_when_loading(patches, begin)
 
         async def check(broker: SimulatedBroker) -> None:
             codes = [
@@ -422,7 +421,7 @@ def test_a_log_that_is_loaded_slowly_is_not_given_up(monkeypatch: pytest.MonkeyP
         loop.call_later(10 * STARTUP_STALL_S, machine.disk.stop_hanging)
         loop.call_later(10 * STARTUP_STALL_S, loop.release_jobs)
 
-    hang_when_loading(monkeypatch, machine, begin)
+    hang_when_loading(monkeypatch, begin)
 
     async def check(broker: SimulatedBroker) -> None:
         await produce_to_all(broker, "orders")
