@@ -77,8 +77,8 @@ def parse_server_login(jaas_config: str | None) -> tuple[str, str]:
     """
     if not jaas_config:
         raise _invalid(
-            "it is missing, and names the keytab and the principal of the broker",
-            f"set it to {EXAMPLE}",
+            "it is missing, and names the keytab and the principal of the broker for GSSAPI",
+            f"set it to {EXAMPLE}, or name other mechanisms in sasl.enabled.mechanisms",
         )
     login = parse_krb5_login(jaas_config)
     if login.keytab is None or login.principal is None:

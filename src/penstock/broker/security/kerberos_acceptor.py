@@ -39,7 +39,10 @@ class KeytabContext:
             raise answer
         self.is_established = bool(self._context.complete)
         if self.is_established:
-            self.client = str(self._context.initiator_name)
+            try:
+                self.client = str(self._context.initiator_name)
+            except UnicodeDecodeError:
+                raise GssError("the name of the principal is not UTF-8") from None
         return answer
 
     def wrap(self, message: bytes) -> bytes:

@@ -25,6 +25,7 @@ from penstock.net.server.connection import Connection
 from penstock.net.server.limits import LogRateLimiter
 from penstock.security.delegation_token import TokenLogins
 from penstock.security.principal import ANONYMOUS, Principal, SslPrincipalMapper
+from penstock.security.sasl.gssapi import KeytabSettings
 from penstock.security.sasl.mechanisms import MECHANISMS
 from penstock.security.sasl.server import ServerContext
 from penstock.security.scram_credential import random_text
@@ -58,6 +59,7 @@ class SessionFactory:
         """SASL logins that were refused, by listener."""
         self._decoys = DecoyCredentials(image)
         self.jwks = JwksCaches(clock)
+        self._acceptors: dict[KeytabSettings, KeytabAcceptor] = {}
         self._log_limiter = LogRateLimiter()
         self._mechanisms = self._create_mechanisms()
         self._mappers = {
@@ -157,10 +159,16 @@ class SessionFactory:
             decoys=self._decoys,
             now_ms=self._clock.now_ms,
             keys_of=self.jwks.get,
-            acceptor_of=KeytabAcceptor,
+            acceptor_of=self._acceptor,
             report=lambda reason: self._report(spec, reason),
             tokens=self._tokens,
         )
+
+    def _acceptor(self, settings: KeytabSettings) -> KeytabAcceptor:
+        """Returns what accepts tickets with a keytab, which other changes do not open again."""
+        if settings not in self._acceptors:
+            self._acceptors[settings] = KeytabAcceptor(settings)
+        return self._acceptors[settings]
 
     def _report(self, spec: ListenerSpec, reason: str) -> None:
         suppressed = self._log_limiter.allow("refused login", self._clock.monotonic_ms())

@@ -218,3 +218,9 @@ def test_invalid_settings_are_refused(
         login_factory(settings)
     assert "sasl_" in caught.value.message
     assert "sasl.jaas" not in caught.value.message
+
+
+def test_a_user_name_needs_another_mechanism(library: ScriptedLibrary) -> None:
+    """GSSAPI is the default, so `sasl_mechanism` may have been forgotten."""
+    with pytest.raises(ConfigError, match=r"sasl_plain_username is set.*set sasl_mechanism to"):
+        login_factory(SaslSettings("GSSAPI", username="ann", password="secret"))

@@ -85,6 +85,13 @@ class GssapiClient:
 
 def _create(settings: SaslSettings) -> Callable[[str], SaslClient]:
     kerberos = settings.kerberos or KerberosSettings()
+    if settings.username is not None:
+        raise ConfigError(
+            "`sasl_plain_username` is set, but `sasl_mechanism`=GSSAPI, its default, uses Kerberos "
+            "tickets",
+            remedy="set `sasl_mechanism` to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or remove the "
+            "user",
+        )
     try:
         login = parse_krb5_login(settings.jaas_config)
         if kerberos.service_name is None and login.service_name is None:
