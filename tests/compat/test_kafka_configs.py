@@ -312,6 +312,7 @@ ATTEMPTS = [
 ]
 
 FILES: list[dict[str, str]] = [
+    {"listeners": "PLAINTEXT://:1,SASL_SSL://:2", "sasl.enabled.mechanisms": "GSSAPI"},
     {"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"},
     {"listeners": "PLAINTEXT://:1,SSL://:1"},
     {"listeners": "PLAINTEXT://:0,SSL://:0"},
@@ -389,7 +390,6 @@ ANOTHER_VERDICT: list[tuple[dict[str, str], bool]] = [
     # Files that Kafka would ignore silently or reject later.
     ({"log.retension.ms": "5"}, False),
     ({"authorizer.class.name": "org.example.Mine"}, False),
-    ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2", "sasl.enabled.mechanisms": "GSSAPI"}, False),
     ({"log.index.size.max.bytes": "4"}, False),
     (
         {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"},
