@@ -121,12 +121,13 @@ def _kerberos_login(config: BrokerConfig, spec: ListenerSpec) -> Callable[[str],
             float(text("sasl.kerberos.ticket.renew.jitter") or 0.05),
             int(text("sasl.kerberos.min.time.before.relogin") or 60_000),
         )
+        kerberos = KerberosSettings(name, renewal=renewal)
+        return login_factory(SaslSettings(GSSAPI, jaas_config=jaas_config, kerberos=kerberos))
     except KafkaError as error:
-        cause = error.cause.removeprefix(f"{JAAS_SETTING}: ")
+        # The errors of clients name the argument.
+        cause = error.cause.removeprefix(f"{JAAS_SETTING}: ").removeprefix("`sasl_jaas_config`: ")
         setting = prefix + (error.subject or JAAS_SETTING)
         raise ConfigError(cause, setting, remedy=error.remedy) from None
-    kerberos = KerberosSettings(name, renewal=renewal)
-    return login_factory(SaslSettings(GSSAPI, jaas_config=jaas_config, kerberos=kerberos))
 
 
 def _token_settings(config: BrokerConfig, spec: ListenerSpec) -> SaslSettings:

@@ -80,6 +80,40 @@ def test_a_login_that_cannot_work_names_the_setting(
     assert message in refusal(properties)
 
 
+_KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("jaas", "service", "message"),
+    [
+        (None, "kafka", "listener.name.in.gssapi.sasl.jaas.config: it is missing"),
+        (f"{_PLAIN};", "kafka", "listener.name.in.gssapi.sasl.jaas.config: the login module must"),
+        (
+            f'{_KRB5} useKeyTab=true keyTab="/no/keytab" principal="kafka/h";',
+            "kafka",
+            "listener.name.in.gssapi.sasl.jaas.config: the keytab /no/keytab cannot be read",
+        ),
+        (
+            f'{_KRB5} useKeyTab=true keyTab="/no/keytab" principal="kafka/h";',
+            "",
+            "listener.name.in.gssapi.sasl.kerberos.service.name: is missing",
+        ),
+    ],
+)
+def test_a_kerberos_login_that_cannot_work_names_the_setting(
+    jaas: str | None, service: str, message: str
+) -> None:
+    properties = {
+        **_SASL,
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+        "sasl.kerberos.service.name": service,
+    }
+    if jaas is not None:
+        properties["listener.name.in.gssapi.sasl.jaas.config"] = jaas
+    assert message in refusal(properties)
+
+
 def _tls(listener_prefix: str = "") -> dict[str, str]:
     authority = make_identity(simple_name("authority"))
     identity = make_identity(simple_name("broker"), authority)
