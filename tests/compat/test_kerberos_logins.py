@@ -100,14 +100,18 @@ def with_kcat(realm: Realm, address: str) -> Attempt:
     return attempt
 
 
+def java_properties(credentials: Credentials) -> str:
+    return (
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"
+        "sasl.kerberos.service.name=kafka\nrequest.timeout.ms=10000\n"
+        f"sasl.jaas.config={credentials.jaas_config}\n"
+    )
+
+
 def with_java(tools: KafkaTools, address: str, directory: Path) -> Attempt:
     def attempt(credentials: Credentials) -> str:
         file = directory / "java.properties"
-        file.write_text(
-            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"
-            "sasl.kerberos.service.name=kafka\ndefault.api.timeout.ms=20000\n"
-            f"request.timeout.ms=10000\nsasl.jaas.config={credentials.jaas_config}\n"
-        )
+        file.write_text(java_properties(credentials) + "default.api.timeout.ms=20000\n")
         run = Shell(tools, address, file).attempt("topics", "--list", timeout=60)
         return "" if run.exit == 0 else run.text
 
@@ -195,6 +199,23 @@ def test_which_credentials_log_in(
 
     time.sleep(max(0, expiry + 2 - time.monotonic()))
     assert re.search(refusals.expired, attempt(Credentials("ann", cache=cache)))
+
+
+@pytest.mark.long
+def test_java_logs_in_again_on_the_same_connection(
+    realm: Realm, tools: KafkaTools, tmp_path: Path
+) -> None:
+    """KIP-368: sessions end after a second, and no request fails."""
+    settings = broker_settings(realm) | {"connections.max.reauth.ms": "1000"}
+    with running_broker(tmp_path / "broker", settings) as broker:
+        file = tmp_path / "java.properties"
+        file.write_text(java_properties(Credentials("ann", realm.keytab("ann"))) + "retries=0\n")
+        address = f"localhost:{broker.addresses[0].port}"
+        run = Shell(tools, address, file)(
+            *("producer-perf-test", "--topic", "orders", "--num-records", "1000"),
+            *("--record-size", "100", "--throughput", "200"),
+        )
+    assert "1000 records sent" in run.out
 
 
 @pytest.mark.long
