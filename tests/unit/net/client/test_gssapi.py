@@ -12,7 +12,7 @@ from penstock.net.client.sasl.client import SaslSettings
 from penstock.net.client.sasl.gssapi import GssapiClient
 from penstock.net.client.sasl.mechanisms import login_factory
 from penstock.net.client.sasl.tickets import KerberosSettings, TicketRenewal, TicketSource
-from penstock.security.jaas import KERBEROS_LOGIN_MODULE
+from penstock.security.jaas import KERBEROS_LOGIN_MODULE, PLAIN_LOGIN_MODULE
 from penstock.security.krb5_login import Krb5Login
 from penstock.security.sasl.gssapi import MAX_TOKEN_SIZE
 
@@ -224,3 +224,6 @@ def test_a_user_name_needs_another_mechanism(library: ScriptedLibrary) -> None:
     """GSSAPI is the default, so `sasl_mechanism` may have been forgotten."""
     with pytest.raises(ConfigError, match=r"sasl_plain_username is set.*set sasl_mechanism to"):
         login_factory(SaslSettings("GSSAPI", username="ann", password="secret"))
+    plain = f'{PLAIN_LOGIN_MODULE} required username="ann" password="secret";'
+    with pytest.raises(ConfigError, match=r"must be .*Krb5LoginModule.*; set sasl_mechanism to"):
+        login_factory(SaslSettings("GSSAPI", jaas_config=plain))

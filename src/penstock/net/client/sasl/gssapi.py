@@ -9,6 +9,7 @@ from penstock.net.client.errors import AuthenticationError, ConfigError, Disconn
 from penstock.net.client.sasl.client import ClientMechanism, SaslClient, SaslSettings
 from penstock.net.client.sasl.tickets import KerberosSettings, TicketSource
 from penstock.net.kerberos import gss_error_text, is_kdc_away, load_gssapi, new_security_context
+from penstock.security.jaas import KERBEROS_LOGIN_MODULE
 from penstock.security.krb5_login import parse_krb5_login, service_name
 from penstock.security.sasl.gssapi import GSSAPI, MAX_TOKEN_SIZE, NO_LAYER
 
@@ -100,10 +101,17 @@ def _create(settings: SaslSettings) -> Callable[[str], SaslClient]:
             service = service_name(kerberos.service_name, login)
         tickets = TicketSource(login, kerberos.renewal)
     except KafkaError as error:
-        raise ConfigError(_SETTING.sub(_argument_name, nested_text(error))) from None
+        cause = _SETTING.sub(_argument_name, nested_text(error))
+        raise ConfigError(cause, remedy=_remedy(settings.jaas_config)) from None
     if login.keytab is not None:
         _check_keytab(login.keytab)
     return lambda host: GssapiClient(tickets, service, kerberos.domain_name or host)
+
+
+def _remedy(jaas_config: str | None) -> str:
+    if jaas_config is None or KERBEROS_LOGIN_MODULE in jaas_config:
+        return ""  # the cause has its own
+    return "set `sasl_mechanism` to the one of the login module: the default is GSSAPI"
 
 
 def _check_keytab(keytab: str) -> None:
