@@ -56,6 +56,7 @@ def settings() -> Mapping[str, str]:
         "authorizer.class.name": AUTHORIZER,
         "super.users": "User:ANONYMOUS;User:admin",
         "delegation.token.secret.key": SECRET,
+        "group.initial.rebalance.delay.ms": "0",
     }
 
 
@@ -257,6 +258,10 @@ def test_a_client_logs_in_as_the_owner(
         assert verdict.error_code == 0
         assert 0 < verdict.session_lifetime_ms <= DAY_MS  # KIP-368
         assert client.request(MetadataRequest([]), 9).brokers
+        ann.renew_delegation_token(token.hmac, renew_period_ms=100_000)
+        again = token_login(client, mechanism, token.token_id, token.password)
+        assert again.error_code == 0
+        assert again.session_lifetime_ms <= 100_000
     ann.expire_delegation_token(token.hmac)
     with broker.connect("SASL_PLAINTEXT") as client:
         verdict = token_login(client, mechanism, token.token_id, token.password)

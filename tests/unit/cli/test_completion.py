@@ -30,7 +30,7 @@ def completions(words: str, position: int) -> list[str]:
 
 
 def test_commands_are_completed() -> None:
-    assert completions("penstock to", 1) == ["topic"]
+    assert completions("penstock to", 1) == ["topic", "token"]
 
 
 def test_commands_of_a_command_are_completed() -> None:
