@@ -35,7 +35,7 @@ from tests.support.protocol.scram_client import ScramClient
 _HOUR_MS = 3_600_000
 _SETTLE_S = 0.2
 """Kafka's controller responds before its broker knows of a change."""
-_SETTINGS = {
+BROKER_SETTINGS = {
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
     "listener.name.plaintext.plain.sasl.jaas.config": PLAIN_JAAS.replace(
         "required ", 'required username="admin" password="admin-secret" '
@@ -47,7 +47,16 @@ _SETTINGS = {
     "super.users": "User:admin;User:ANONYMOUS",
     "connection.failed.authentication.delay.ms": "0",
 }
-_SECRET = {"delegation.token.secret.key": "the brokers' own"}
+KAFKA_SETTINGS = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "inter.broker.listener.name": "PLAINTEXT",
+}
+PENSTOCK_SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+}
+SECRET = {"delegation.token.secret.key": "the brokers' own"}
 
 Connect = Callable[[], WireClient]
 _Answers = list[tuple[str, Any]]
@@ -55,25 +64,14 @@ _Answers = list[tuple[str, Any]]
 
 @contextmanager
 def kafka(directory: Path, settings: dict[str, str]) -> Iterator[Connect]:
-    settings = {
-        **_SETTINGS,
-        **settings,
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "inter.broker.listener.name": "PLAINTEXT",
-    }
+    settings = {**BROKER_SETTINGS, **settings, **KAFKA_SETTINGS}
     with KafkaBroker(KafkaParts.find(), directory, settings) as broker:
         yield lambda: WireClient(("127.0.0.1", broker.port))
 
 
 @contextmanager
 def penstock(directory: Path, settings: dict[str, str]) -> Iterator[Connect]:
-    settings = {
-        **_SETTINGS,
-        **settings,
-        "listeners": "PLAINTEXT://127.0.0.1:0",
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
-    }
+    settings = {**BROKER_SETTINGS, **settings, **PENSTOCK_SETTINGS}
     with running_broker(directory, settings) as broker:
         yield lambda: WireClient(("127.0.0.1", broker.addresses[0].port))
 
@@ -212,7 +210,7 @@ def run_disabled(connect: Connect) -> _Answers:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("settings", "requests"), [(_SECRET, run), ({}, run_disabled)], ids=["enabled", "disabled"]
+    ("settings", "requests"), [(SECRET, run), ({}, run_disabled)], ids=["enabled", "disabled"]
 )
 def test_the_answers_are_those_of_kafka(
     tmp_path: Path, settings: dict[str, str], requests: Callable[[Connect], _Answers]
