@@ -1,24 +1,30 @@
 """kafka-delegation-tokens.sh, and Kafka's Java client, which logs in with a token (X2)."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.client import Admin
+from penstock.client.admin import NewTopic
 from tests.support.broker.in_process import running_broker
 from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS
 from tests.support.kafka.tools import KafkaTools, Shell
 
+_DAY_MS = 86_400_000
 _SECURITY = "org.apache.kafka.common.security"
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
+def address(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A broker whose tokens expire after the parameter's milliseconds."""
     settings = {
         **SASL_SETTINGS,
         "delegation.token.secret.key": "the brokers' own",
         "authorizer.class.name": AUTHORIZER,
         "super.users": "User:admin;User:ann",
+        "delegation.token.expiry.time.ms": str(request.param),
     }
     with running_broker(tmp_path / "broker", settings) as broker:
         (port,) = (item.port for item in broker.addresses if item.listener == "SASL_PLAINTEXT")
@@ -38,6 +44,7 @@ def login(directory: Path, mechanism: str, module: str, user: str, password: str
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("address", [_DAY_MS], indirect=True)
 def test_kafkas_tool_and_client(tools: KafkaTools, address: str, tmp_path: Path) -> None:
     def plain(user: str) -> Shell:
         password = f"{user}-secret"
@@ -90,3 +97,40 @@ def test_kafkas_tool_and_client(tools: KafkaTools, address: str, tmp_path: Path)
     assert "SaslAuthenticationException" in ended.text
     again = ann.attempt(tool, "--renew", "--hmac", hmac, "--renew-time-period", "-1")
     assert "DelegationTokenNotFoundException" in again.text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("address", [3000], indirect=True)
+def test_java_logs_in_again_while_its_token_is_renewed(
+    tools: KafkaTools, address: str, tmp_path: Path
+) -> None:
+    """KIP-368: on the same connections, without an error."""
+    with Admin(
+        bootstrap_servers=address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username="ann",
+        sasl_plain_password="ann-secret",
+    ) as ann:
+        ann.create_topics([NewTopic("orders", 1, 1)])
+        token = ann.create_delegation_token()
+        has_ended = threading.Event()
+
+        def renew() -> None:
+            while not has_ended.wait(0.2):
+                ann.renew_delegation_token(token.hmac)
+
+        renewing = threading.Thread(target=renew)
+        renewing.start()
+        try:
+            module = "scram.ScramLoginModule"
+            file = login(tmp_path, "SCRAM-SHA-512", module, token.token_id, token.password)
+            run = Shell(tools, address, file)(
+                *("producer-perf-test", "--topic", "orders", "--num-records", "1600"),
+                *("--record-size", "100", "--throughput", "200"),
+            )
+        finally:
+            has_ended.set()
+            renewing.join()
+    assert "1600 records sent" in run.out
+    assert "Exception" not in run.text
