@@ -88,7 +88,7 @@ def _cells(need: Need) -> str:
     rights = " or ".join(
         f"{_TITLES[resource]} {operation.name}" for resource, operation in need.any_of
     )
-    return f"{rights} | {need.purpose} |".replace("|  |", "| |")
+    return f"{rights or 'none'} | {need.purpose} |".replace("|  |", "| |")
 
 
 def _api_title(key: ApiKey) -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Container
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from penstock.broker.handlers.table import HANDLERS
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
-from penstock.protocol.frames import decode_response
+from penstock.protocol.frames import decode_response, encode_request
 from tests.support.broker.in_process import WireClient
 from tests.support.broker.logins import plain_login
 from tests.support.security.case import Case
@@ -21,7 +21,7 @@ from tests.support.security.principals import (
     Principal,
     jaas_config,
 )
-from tests.support.security.world import NODE_ID, create_world
+from tests.support.security.world import NODE_ID, SECRET_NAMES, create_world
 
 SETTINGS = {
     "node.id": NODE_ID,
@@ -67,6 +67,9 @@ class Matrix:
     def __init__(self, address: tuple[str, int], apis: Container[ApiKey]) -> None:
         """`apis` are those that the broker serves."""
         self._address = address
+        self.leaks: list[str] = []
+        """Names of resources that responses have in other places than outcomes show, such as error
+        messages, and that the client had not sent."""
         self._clients: dict[Principal, WireClient] = {}
         with ExitStack() as stack:
             self._admin = stack.enter_context(self._connect(SUPER_USER))
@@ -135,7 +138,16 @@ class Matrix:
         assert key is not None
         _, response = decode_response(api(key).response, version, frame)
         user = "" if principal is None else principal.user
-        return outcome_of(response, version, self.world.topics, user)
+        outcome = outcome_of(response, version, self.world.topics, user)
+        sent = b"".join(cast("list[bytes]", encode_request(request, version, 0, "")))
+        for name in SECRET_NAMES if principal is not SUPER_USER else ():
+            if (
+                name.encode() in frame
+                and name.encode() not in sent
+                and name not in outcome.replace(f"#{name}", "")
+            ):
+                self.leaks.append(f"{key.name} v{version}, {user}: the name {name}")
+        return outcome
 
     def _connect(self, principal: Principal) -> WireClient:
         client = WireClient(self._address)

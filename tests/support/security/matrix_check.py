@@ -10,7 +10,8 @@ from tests.support.security.recorded import RecordedAnswers
 
 def check_api(key: ApiKey, matrix: Matrix, recorded: RecordedAnswers) -> list[str]:
     """Returns one line for each outcome that is neither Kafka's nor a declared difference."""
-    problems = []
+    problems: list[str] = []
+    matrix.leaks.clear()
     spec = HANDLERS[key]
     for case in CASES:
         if case.key != key:
@@ -21,11 +22,14 @@ def check_api(key: ApiKey, matrix: Matrix, recorded: RecordedAnswers) -> list[st
             nearest = max(min(answers), min(version, max(answers)))
             for title, outcome in matrix.outcomes(case, version).items():
                 expected = answers[nearest][title]
+                if nearest != version:
+                    # One of them may have topic ids in the place of names.
+                    outcome, expected = outcome.replace("#", ""), expected.replace("#", "")
                 if outcome != expected_outcome(key, expected):
                     problems.append(
                         f"{case.name} v{version}, {title}: {outcome!r}, Kafka: {expected!r}"
                     )
-    return problems
+    return [*problems, *matrix.leaks]
 
 
 def expected_outcome(key: ApiKey, outcome: str) -> str:

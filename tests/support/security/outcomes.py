@@ -1,9 +1,9 @@
 """Reduces a response to what authorization decides: error codes, and what is visible.
 
 Ids, times, offsets, messages and addresses differ between brokers and are left out. What is left
-is one line:
+is one line, in which a topic id is the topic's name after a `#`:
 
-    [allowed-topic [NONE]] [other-topic [TOPIC_AUTHORIZATION_FAILED]]
+    [allowed-topic #allowed-topic NONE [NONE]] [#other-topic TOPIC_AUTHORIZATION_FAILED]
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ def _rendered(struct: Struct, version: int, topics: Mapping[UUID, str], user: st
             names.append("self" if value == user else value)
         elif field.name == "topic_id" and value != ZERO_UUID:
             if value in topics or not names:
-                names.append(topics.get(value, "unknown id"))
+                names.append(f"#{topics.get(value, 'unknown')}")
         elif field.name == "records" and value:
             parts.append("records")
         elif isinstance(value, list) and value and isinstance(value[0], Struct):

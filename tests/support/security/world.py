@@ -57,6 +57,8 @@ TXN: Final = "allowed-transactions"
 OTHER_TXN: Final = "other-transactions"
 OPEN_TXN: Final = "allowed-open"
 """One with an open transaction, which has written to `TOPIC` and `OTHER`."""
+SECRET_NAMES: Final = (OTHER, OTHER_DOOMED, OTHER_GROUP, OTHER_TXN)
+"""Of what only the super user has rights on."""
 MEMBER: Final = "ghost"
 """A member that no group has."""
 _TIMEOUT_S: Final = 60.0

@@ -53,9 +53,8 @@ async def handle(context: Context, request: Request, body: DeleteTopicsRequest) 
             _check(context, request, topic, quota)
             allowed.append(topic)
         except KafkaError as error:
-            errors.append(
-                DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message)
-            )
+            name = _visible_name(context, request, topic)
+            errors.append(DeletableTopicResult(name, topic.topic_id, error.code, error.message))
     try:
         response = await context.controller.run(
             lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[])),
@@ -111,6 +110,16 @@ def _check(
     record = context.image.topics.get(name)
     if record is not None:
         quota.record(len(record.assignments), context.clock.monotonic_ms())
+
+
+def _visible_name(context: Context, request: Request, topic: DeleteTopicState) -> str | None:
+    """Returns the name that the client has sent, or that of the id if it may describe the topic."""
+    name = topic.name
+    if name is None and (known := context.image.topic_names.get(topic.topic_id)) is not None:
+        operation, resource = AclOperation.DESCRIBE, ResourceType.TOPIC
+        if context.authorizer.would_allow(request.session, operation, resource, known):
+            name = known
+    return name
 
 
 def _may_only_describe(context: Context, request: Request, name: str) -> bool:

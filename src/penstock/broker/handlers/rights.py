@@ -13,7 +13,7 @@ Right: TypeAlias = tuple[ResourceType, AclOperation]
 
 
 class Need(NamedTuple):
-    """Rights one of which a client needs, and for what."""
+    """Rights one of which a client needs, and for what; none if something else decides."""
 
     any_of: tuple[Right, ...]
     purpose: str = ""
@@ -129,8 +129,8 @@ RIGHTS: Final[dict[ApiKey, tuple[Need, ...]]] = {
     ApiKey.CREATE_DELEGATION_TOKEN: (
         _need(_USER, AclOperation.CREATE_TOKENS, "tokens of another user"),
     ),
-    ApiKey.RENEW_DELEGATION_TOKEN: (),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: (),
+    ApiKey.RENEW_DELEGATION_TOKEN: (Need((), "the owner and the renewers of the token"),),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: (Need((), "the owner and the renewers of the token"),),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: (
         Need(
             (
