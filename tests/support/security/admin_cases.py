@@ -210,7 +210,9 @@ def _alter_configs(world: World, version: int) -> Message:
 
 
 def _incremental_alter_configs(world: World, version: int) -> Message:
-    resources = []
+    interval = IncrementalAlterConfigsAlterableConfig("interval.ms", _SET, "60000")
+    metrics = ConfigResourceType.CLIENT_METRICS
+    resources = [IncrementalAlterConfigsResource(metrics, "new-metrics", [interval])]
     for kind, resource in _RESOURCES:
         name = _CONFIGS[kind]
         configs = [IncrementalAlterConfigsAlterableConfig(name, _SET, _VALUES[name])]

@@ -249,7 +249,12 @@ DATA_CASES: Final = (
         ),
     ),
     Case("", ApiKey.LIST_TRANSACTIONS, lambda world, version: ListTransactionsRequest()),
-    Case("", ApiKey.DESCRIBE_TOPIC_PARTITIONS, _describe_topic_partitions),
+    Case("by name", ApiKey.DESCRIBE_TOPIC_PARTITIONS, _describe_topic_partitions),
+    Case(
+        "of all topics",
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        lambda world, version: DescribeTopicPartitionsRequest([]),
+    ),
     Case(
         "",
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
