@@ -56,7 +56,17 @@ from penstock.records.build import build_batch
 from penstock.records.record import Record
 from tests.support.protocol.requests import NOW, batch_of
 from tests.support.security.case import Case
-from tests.support.security.world import MISSING, OPEN_TXN, OTHER, OTHER_TXN, TOPIC, TXN, World
+from tests.support.security.world import (
+    MISSING,
+    OPEN_TXN,
+    OTHER,
+    OTHER_GROUP,
+    OTHER_TXN,
+    TOPIC,
+    TXN,
+    TXN_GROUP,
+    World,
+)
 
 _LATEST: Final = -1
 _FIRST_PRODUCE_WITH_IDS: Final = 13
@@ -150,15 +160,15 @@ def _offset_for_leader_epoch(world: World, version: int) -> Message:
     return request
 
 
-def _add_partitions(world: World, version: int) -> Message:
+def _add_partitions(world: World, version: int, transactional_id: str = TXN) -> Message:
     topics = [AddPartitionsToTxnTopic(name, [0]) for name in _NAMES]
     if version < _FIRST_BATCHED_ADD:
         return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=TXN,
+            v3_and_below_transactional_id=transactional_id,
             v3_and_below_producer_id=_PRODUCER_ID,
             v3_and_below_topics=topics,
         )
-    transaction = AddPartitionsToTxnTransaction(TXN, _PRODUCER_ID, 0, False, topics)
+    transaction = AddPartitionsToTxnTransaction(transactional_id, _PRODUCER_ID, 0, False, topics)
     return AddPartitionsToTxnRequest([transaction])
 
 
@@ -233,7 +243,7 @@ DATA_CASES: Final = (
     Case(
         "",
         ApiKey.ADD_OFFSETS_TO_TXN,
-        lambda world, version: AddOffsetsToTxnRequest(TXN, _PRODUCER_ID, 0, "allowed-txn-group"),
+        lambda world, version: AddOffsetsToTxnRequest(TXN, _PRODUCER_ID, 0, TXN_GROUP),
     ),
     Case(
         "",
@@ -261,4 +271,37 @@ DATA_CASES: Final = (
         lambda world, version: GetTelemetrySubscriptionsRequest(),
     ),
     Case("", ApiKey.PUSH_TELEMETRY, lambda world, version: PushTelemetryRequest()),
+    *(
+        Case("with another transactional id", key, build, one_by_one=True, first=first)
+        for key, first, build in (
+            (ApiKey.PRODUCE, 3, lambda world, version: _produce(world, version, OTHER_TXN)),
+            (
+                ApiKey.INIT_PRODUCER_ID,
+                0,
+                lambda world, version: _init_producer_id(world, version, OTHER_TXN),
+            ),
+            (
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                0,
+                lambda world, version: _add_partitions(world, version, OTHER_TXN),
+            ),
+            (
+                ApiKey.ADD_OFFSETS_TO_TXN,
+                0,
+                lambda world, version: AddOffsetsToTxnRequest(
+                    OTHER_TXN, _PRODUCER_ID, 0, TXN_GROUP
+                ),
+            ),
+            (
+                ApiKey.END_TXN,
+                0,
+                lambda world, version: EndTxnRequest(OTHER_TXN, _PRODUCER_ID, 0, committed=True),
+            ),
+        )
+    ),
+    Case(
+        "with another group",
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        lambda world, version: AddOffsetsToTxnRequest(TXN, _PRODUCER_ID, 0, OTHER_GROUP),
+    ),
 )

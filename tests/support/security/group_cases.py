@@ -1,5 +1,6 @@
 """The matrix's requests of groups and their members."""
 
+from collections.abc import Callable
 from typing import Final
 
 from penstock.protocol.api_key import ApiKey
@@ -47,6 +48,7 @@ from tests.support.security.world import (
     OTHER_TXN,
     TOPIC,
     TXN,
+    TXN_GROUP,
     World,
     restore_groups,
 )
@@ -70,7 +72,7 @@ def _find_coordinator(version: int, kind: int, *names: str) -> Message:
     return request
 
 
-def _offset_commit(world: World, version: int) -> Message:
+def _offset_commit(world: World, version: int, group: str = GROUP) -> Message:
     partitions = [OffsetCommitRequestPartition(0, 0)]
     topics = [
         OffsetCommitRequestTopic(name, ZERO_UUID, partitions)
@@ -78,10 +80,12 @@ def _offset_commit(world: World, version: int) -> Message:
         else OffsetCommitRequestTopic("", world.topic_ids[name], partitions)
         for name in (TOPIC, OTHER)
     ]
-    return OffsetCommitRequest(GROUP, topics=topics)
+    return OffsetCommitRequest(group, topics=topics)
 
 
-def _txn_offset_commit(world: World, version: int) -> Message:
+def _txn_offset_commit(
+    world: World, version: int, transactional_id: str = TXN, group: str = TXN_GROUP
+) -> Message:
     partitions = [TxnOffsetCommitRequestPartition(0, 0)]
     topics = [
         TxnOffsetCommitRequestTopic(name, ZERO_UUID, partitions)
@@ -89,7 +93,7 @@ def _txn_offset_commit(world: World, version: int) -> Message:
         else TxnOffsetCommitRequestTopic("", world.topic_ids[name], partitions)
         for name in (TOPIC, OTHER)
     ]
-    request = TxnOffsetCommitRequest(TXN, "allowed-txn-group", 123_456, 0, topics=topics)
+    request = TxnOffsetCommitRequest(transactional_id, group, 123_456, 0, topics=topics)
     if version >= 3:
         request.generation_id_or_member_epoch, request.member_id = 5, MEMBER
     return request
@@ -115,30 +119,30 @@ def _offset_fetch_all(world: World, version: int) -> Message:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=None)])
 
 
-def _join(world: World, version: int) -> Message:
+def _join(group: str) -> Message:
     return JoinGroupRequest(
-        GROUP, 10_000, 10_000, MEMBER, None, "consumer", [JoinGroupRequestProtocol("range", b"")]
+        group, 10_000, 10_000, MEMBER, None, "consumer", [JoinGroupRequestProtocol("range", b"")]
     )
 
 
-def _leave(world: World, version: int) -> Message:
+def _leave(group: str, version: int) -> Message:
     if version < 3:
-        return LeaveGroupRequest(GROUP, MEMBER)
-    return LeaveGroupRequest(GROUP, members=[MemberIdentity(MEMBER)])
+        return LeaveGroupRequest(group, MEMBER)
+    return LeaveGroupRequest(group, members=[MemberIdentity(MEMBER)])
 
 
 def _describe_groups(world: World, version: int) -> Message:
     return DescribeGroupsRequest([GROUP, OTHER_GROUP], version >= 3)
 
 
-def _offset_delete(world: World, version: int) -> Message:
+def _offset_delete(group: str) -> Message:
     partitions = [OffsetDeleteRequestPartition(0)]
     topics = [OffsetDeleteRequestTopic(name, partitions) for name in (TOPIC, OTHER)]
-    return OffsetDeleteRequest(DOOMED_GROUP, topics)
+    return OffsetDeleteRequest(group, topics)
 
 
-def _heartbeat(version: int, *topics: str, regex: str | None = None) -> Message:
-    request = ConsumerGroupHeartbeatRequest(MODERN_GROUP, MEMBER, 5, topic_partitions=[])
+def _heartbeat(*topics: str, regex: str | None = None, group: str = MODERN_GROUP) -> Message:
+    request = ConsumerGroupHeartbeatRequest(group, MEMBER, 5, topic_partitions=[])
     request.subscribed_topic_names = list(topics)
     if regex is not None:
         request.subscribed_topic_regex = regex
@@ -147,6 +151,22 @@ def _heartbeat(version: int, *topics: str, regex: str | None = None) -> Message:
 
 def _describe_consumers(world: World, version: int) -> Message:
     return ConsumerGroupDescribeRequest([MODERN_GROUP, MIXED_GROUP, OTHER_GROUP], True)
+
+
+def _with_groups(
+    key: ApiKey, group: str, build: Callable[[str, int], Message]
+) -> tuple[Case, Case]:
+    """Returns the requests about a group, and about one that only the super user has rights on."""
+    restore = restore_groups if group == DOOMED_GROUP else None
+    return (
+        Case("", key, lambda world, version: build(group, version), restore=restore),
+        Case(
+            "with another group",
+            key,
+            lambda world, version: build(OTHER_GROUP, version),
+            restore=restore,
+        ),
+    )
 
 
 GROUP_CASES: Final = (
@@ -166,10 +186,6 @@ GROUP_CASES: Final = (
     Case("", ApiKey.OFFSET_COMMIT, _offset_commit, first_recorded=1),
     Case("of topics", ApiKey.OFFSET_FETCH, _offset_fetch, first_recorded=1),
     Case("of all topics", ApiKey.OFFSET_FETCH, _offset_fetch_all, first=2),
-    Case("", ApiKey.JOIN_GROUP, _join),
-    Case("", ApiKey.SYNC_GROUP, lambda world, version: SyncGroupRequest(GROUP, 5, MEMBER)),
-    Case("", ApiKey.HEARTBEAT, lambda world, version: HeartbeatRequest(GROUP, 5, MEMBER)),
-    Case("", ApiKey.LEAVE_GROUP, _leave),
     Case("", ApiKey.DESCRIBE_GROUPS, _describe_groups),
     Case(
         "",
@@ -177,23 +193,54 @@ GROUP_CASES: Final = (
         lambda world, version: DeleteGroupsRequest([DOOMED_GROUP, "allowed-unknown", OTHER_GROUP]),
         restore=restore_groups,
     ),
-    Case("", ApiKey.OFFSET_DELETE, _offset_delete, restore=restore_groups),
     Case("", ApiKey.TXN_OFFSET_COMMIT, _txn_offset_commit, one_by_one=True),
     Case(
         "with topics",
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        lambda world, version: _heartbeat(version, TOPIC),
+        lambda world, version: _heartbeat(TOPIC),
     ),
     Case(
         "with a topic without rights",
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        lambda world, version: _heartbeat(version, OTHER),
+        lambda world, version: _heartbeat(OTHER),
     ),
     Case(
         "with a pattern",
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        lambda world, version: _heartbeat(version, regex="allowed-.*"),
+        lambda world, version: _heartbeat(regex="allowed-.*"),
         first=1,
     ),
     Case("", ApiKey.CONSUMER_GROUP_DESCRIBE, _describe_consumers),
+    *_with_groups(ApiKey.OFFSET_DELETE, DOOMED_GROUP, lambda group, version: _offset_delete(group)),
+    Case(
+        "with another group",
+        ApiKey.OFFSET_COMMIT,
+        lambda world, version: _offset_commit(world, version, OTHER_GROUP),
+        first_recorded=1,
+    ),
+    Case(
+        "with another group",
+        ApiKey.TXN_OFFSET_COMMIT,
+        lambda world, version: _txn_offset_commit(world, version, group=OTHER_GROUP),
+        one_by_one=True,
+    ),
+    Case(
+        "with another transactional id",
+        ApiKey.TXN_OFFSET_COMMIT,
+        lambda world, version: _txn_offset_commit(world, version, OTHER_TXN),
+        one_by_one=True,
+    ),
+    Case(
+        "with another group",
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        lambda world, version: _heartbeat(TOPIC, group="other-consumers"),
+    ),
+    *_with_groups(ApiKey.JOIN_GROUP, GROUP, lambda group, version: _join(group)),
+    *_with_groups(ApiKey.LEAVE_GROUP, GROUP, _leave),
+    *_with_groups(
+        ApiKey.SYNC_GROUP, GROUP, lambda group, version: SyncGroupRequest(group, 5, MEMBER)
+    ),
+    *_with_groups(
+        ApiKey.HEARTBEAT, GROUP, lambda group, version: HeartbeatRequest(group, 5, MEMBER)
+    ),
 )

@@ -146,7 +146,7 @@ class Matrix:
                 and name.encode() not in sent
                 and name not in outcome.replace(f"#{name}", "")
             ):
-                self.leaks.append(f"{key.name} v{version}, {user}: the name {name}")
+                self.leaks.append(f"{ApiKey(key).name} v{version}, {user}: the name {name}")
         return outcome
 
     def _connect(self, principal: Principal) -> WireClient:

@@ -49,6 +49,8 @@ TOPICS: Final = (TOPIC, DOOMED, OTHER, OTHER_DOOMED)
 GROUP: Final = "allowed-group"
 DOOMED_GROUP: Final = "allowed-doomed-group"
 OTHER_GROUP: Final = "other-group"
+TXN_GROUP: Final = "allowed-txn-group"
+"""A group that has nothing."""
 MODERN_GROUP: Final = "allowed-consumers"
 """A group of the consumer protocol (KIP-848) with one member, which reads `TOPIC`."""
 MIXED_GROUP: Final = "allowed-mixed"
