@@ -20,6 +20,7 @@ SUITES = (
     "partitions",
     "broker",
     "logins",
+    "tls",
     "metrics",
     "replication",
     "cluster_throughput",
