@@ -11,7 +11,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.checks import connection_overrides
 from penstock.broker.config.listeners import ListenerSpec
-from penstock.broker.config.security_posture import client_auth
+from penstock.broker.config.tls_posture import client_auth
 from penstock.broker.config.zookeeper_config import zookeeper_config
 from penstock.cluster.factory import StoreConfig, SupervisorConfig
 from penstock.core.clock import Clock

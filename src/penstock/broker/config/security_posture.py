@@ -15,6 +15,7 @@ from penstock.broker.config.delegation_token_config import describe_tokens, toke
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.config.security_warning import SecurityWarning
 from penstock.broker.config.settings import ConfigError
+from penstock.broker.config.tls_posture import client_auth, tls_warnings
 from penstock.broker.config.values import BrokerValues
 from penstock.broker.config.zookeeper_posture import describe_zookeeper, zookeeper_warnings
 from penstock.core.errors import KafkaError
@@ -76,17 +77,6 @@ class SecurityPosture(NamedTuple):
 # --- rules that several parts need
 
 
-def client_auth(values: BrokerValues, spec: ListenerSpec) -> str:
-    """Returns whether clients of a TLS listener present a certificate: required, requested, none.
-
-    As in Kafka, only the setting with the listener's prefix applies to a SASL_SSL listener.
-    """
-    name = "ssl.client.auth"
-    if spec.protocol.sasl and not values.is_set_for_listener(spec.name, name):
-        return "none"
-    return str(values.listener_value(spec.name, name)).lower()
-
-
 def is_public(host: str) -> bool:
     """Returns whether a bound host may be reached from other machines."""
     if host.lower() == "localhost":
@@ -133,6 +123,7 @@ def security_warnings(
     return [
         *_authorizer_warnings(values),
         *_certificate_warnings(values, specs),
+        *tls_warnings(values, specs),
         *_login_warnings(values, specs),
         *_anonymous_warnings(values, specs),
         *_token_warnings(values, specs),

@@ -125,6 +125,22 @@ def config(**settings: str) -> BrokerConfig:
             "ssl.client.auth: required does not apply to SASL_SSL, whose clients log in with SASL",
         ),
         (
+            {"listeners": "SSL://:9093", "ssl.client.auth": "required"},
+            "ssl.truststore.location: is not set: SSL accepts client certificates of every",
+        ),
+        (
+            {
+                "listeners": "SSL://:9093",
+                "ssl.client.auth": "requested",
+                "ssl.truststore.location": "ca.pem",
+            },
+            "ssl.client.auth: requested lets clients of SSL in without a certificate",
+        ),
+        (
+            {"listeners": "SSL://:9093", "ssl.enabled.protocols": "TLSv1.1,TLSv1.2"},
+            "ssl.enabled.protocols: TLSv1.1 has known weaknesses",
+        ),
+        (
             {"metrics.port": "9404", "metrics.host": "0.0.0.0"},
             "metrics.host: 0.0.0.0: whoever reaches metrics.port can read the metrics",
         ),
@@ -154,6 +170,7 @@ def test_settings_that_look_safe_and_are_not_have_one_warning_with_a_remedy(
             "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": "User:ANONYMOUS",
             "ssl.client.auth": "required",
+            "ssl.truststore.location": "ca.pem",
         },
         {"listeners": "SASL_SSL://:9093", "sasl.enabled.mechanisms": "SCRAM-SHA-512"},
         {"allow.everyone.if.no.acl.found": "true"},

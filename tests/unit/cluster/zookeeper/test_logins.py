@@ -153,10 +153,10 @@ def test_closed_nodes_are_refused_to_other_brokers(
     fill(logins.sasl())
     before = stranger.get_children("/brokers", include_data=True)
     settings = {
-        "none": logins.none,
-        "other digest": lambda: logins.digest("kafka:secret"),
-        "other user": lambda: logins.sasl("bob"),
-    }[login]()
+        "none": logins.none(),
+        "other digest": logins.digest("kafka:secret"),
+        "other user": logins.sasl("bob"),
+    }[login]
     with pytest.raises(KafkaError) as caught:
         open_store(settings, is_secure=False)
     assert "have ACLs" in str(caught.value)
