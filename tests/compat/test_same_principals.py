@@ -161,7 +161,7 @@ def test_distinguished_names_are_javas(kafka_parts: KafkaParts) -> None:
 def test_mapped_names_are_kafkas(kafka_parts: KafkaParts) -> None:
     cases = list(product(RULES, NAMES))
     theirs = ask_kafka(kafka_parts, [f"MAP {encode(rule)} {encode(name)}" for rule, name in cases])
-    ours = []
+    ours: list[str | None] = []
     for rules, name in cases:
         try:
             ours.append(SslPrincipalMapper(rules).name(name))

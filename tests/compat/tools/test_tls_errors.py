@@ -4,7 +4,7 @@ import datetime
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError as RdKafkaError
@@ -100,7 +100,7 @@ class Clients:
         def on_error(error: RdKafkaError) -> None:
             errors.append(error.str())
 
-        settings: dict[str, object] = {
+        settings: dict[str, Any] = {
             "bootstrap.servers": self._address,
             "security.protocol": "ssl",
             "ssl.ca.location": str(trusted),
