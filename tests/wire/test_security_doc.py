@@ -79,7 +79,7 @@ def test_from_an_open_broker_to_a_closed_one(tmp_path: Path, keys: Path) -> None
             admin_cli("topic", "create", topic)
 
         names: dict[str, object] = {"Producer": Producer}
-        own, _spark = blocks("python", "SCRAM")
+        own, spark = blocks("python", "SCRAM")
         own = own.replace("/etc/penstock", str(tmp_path)).replace("localhost:9093", address)
         exec(own, names)  # noqa: S102
         producer = names["producer"]
@@ -88,6 +88,13 @@ def test_from_an_open_broker_to_a_closed_one(tmp_path: Path, keys: Path) -> None
             assert producer.send("orders", b"value").result(30).offset == 0
             with pytest.raises(AuthorizationError):
                 producer.send("secrets", b"value").result(30)
+
+        options = re.findall(r"""^ +"kafka\.(.*?)": ["'](.*)["'],$""", spark, re.MULTILINE)
+        assert options
+        text = "".join(f"{name}={value}\n" for name, value in options)
+        file = tmp_path / "spark.properties"
+        file.write_text(text.replace("/etc/penstock", str(keys)).replace("localhost:9093", address))
+        assert "orders" in Cli("", "--command-config", str(file))("topic", "list").stdout
 
         (librdkafka,) = blocks("ini", "SCRAM")
         librdkafka = librdkafka.replace("/etc/penstock", str(tmp_path))
