@@ -211,6 +211,15 @@ def test_a_login_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
         with broker.connect("SASL_PLAINTEXT") as client:
             response = scram_login(client, ScramMechanism.SCRAM_SHA_256, "ann", "pw")
             assert response.session_lifetime_ms == 0
+        with broker.connect("SASL_PLAINTEXT") as client:
+            assert plain_login(client, "ann").error_code == 0
+            assert handshake(client, "SCRAM-SHA-256").error_code == 0
+            response = client.request(SaslAuthenticateRequest(b"n,,n=ann,r=nonce"), 2)
+            assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert "a login with PLAIN cannot be renewed with SCRAM-SHA-256" in (
+                response.error_message
+            )
+            assert client.is_closed()
 
 
 def test_a_login_that_is_not_renewed_expires(tmp_path: Path) -> None:

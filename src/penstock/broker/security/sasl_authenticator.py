@@ -63,6 +63,8 @@ class SaslServerAuthenticator:
         self._lifetime_ms = 0
         self._expires_ms: int | None = None
         self._server: SaslServer | None = None
+        self._mechanism: str | None = None
+        """The mechanism of the last login."""
         self._is_refused = False
 
     def close(self) -> None:
@@ -123,6 +125,7 @@ class SaslServerAuthenticator:
             )
         server = self._server
         try:
+            self._check_mechanism(server)
             challenge = server.step(token)
             if server.done:
                 self._complete(server)
@@ -135,6 +138,15 @@ class SaslServerAuthenticator:
             raise
         return challenge
 
+    def _check_mechanism(self, server: SaslServer) -> None:
+        """Raises KafkaError if a login is renewed with another mechanism (KIP-368)."""
+        if self._mechanism not in (None, server.mechanism):
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                f"a login with {self._mechanism} cannot be renewed with {server.mechanism}",
+                remedy="open a new connection",
+            )
+
     def _complete(self, server: SaslServer) -> None:
         self._server = None
         self.expects_token = False
@@ -145,6 +157,7 @@ class SaslServerAuthenticator:
                 f"the connection belongs to {self.user}: {name} needs one of its own",
             )
         self.user = name
+        self._mechanism = server.mechanism
         self.token_id = server.token_id if isinstance(server, AcceptsTokens) else None
         lifetimes = [self._max_reauth_ms(server.mechanism)]
         lifetimes = [lifetime for lifetime in lifetimes if lifetime > 0]
