@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.broker.inter_broker.client import InterBrokerClient
 from penstock.broker.metadata.topic_rules import election_rules
 from penstock.client import Producer
 from penstock.core.errors import ErrorCode
@@ -375,6 +376,52 @@ def test_connections_survive_a_new_certificate(tmp_path: Path) -> None:
             alter(client, BROKER, own_id(broker), {setting: store(tmp_path, "key.pem", second)})
             assert server_certificate(broker) == second.der
             assert producer.send("t", b"2").result().offset == 1
+
+
+def test_keys_that_other_brokers_would_not_trust_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka, and changed files are used for connections to other brokers, too (X2)."""
+    reloads = []
+    monkeypatch.setattr(InterBrokerClient, "reconfigure", lambda _: reloads.append(1))
+    authority, other = (make_identity(simple_name(name)) for name in ("authority", "other"))
+    name = simple_name("localhost")
+    key = "listener.name.ssl.ssl.keystore.location"
+    trust = "listener.name.ssl.ssl.truststore.location"
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(authority.certificate_pem)
+    path = store(tmp_path, "key.pem", make_identity(name, authority))
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        key: path,
+        trust: str(trusted),
+    }
+    with running_broker(tmp_path, settings) as broker, broker.connect("PLAINTEXT") as client:
+        broker_id = own_id(broker)
+        in_use = server_certificate(broker)
+        stranger = make_identity(name, other)
+        store(tmp_path, "key.pem", stranger)
+        code, reason = try_alter(client, BROKER, broker_id, {key: path})
+        assert code is ErrorCode.INVALID_REQUEST
+        assert "would not trust each other" in (reason or "")
+        assert server_certificate(broker) == in_use
+        assert not reloads
+        # In this order it is possible: first all brokers trust both authorities.
+        store(tmp_path, "key.pem", make_identity(name, authority))
+        both = tmp_path / "both.pem"
+        both.write_text(authority.certificate_pem + other.certificate_pem)
+        alter(client, BROKER, broker_id, {trust: str(both)})
+        store(tmp_path, "key.pem", stranger)
+        reloads.clear()
+        alter(client, BROKER, broker_id, {trust: str(both), key: path})
+        assert server_certificate(broker) == stranger.der
+        store(tmp_path, "key.pem", make_identity(name, authority))
+        reloads.clear()
+        alter(client, BROKER, broker_id, {trust: str(both), key: path})
+        assert reloads, "no setting has changed, only the file"
 
 
 def test_users_are_added_while_the_broker_runs(tmp_path: Path) -> None:

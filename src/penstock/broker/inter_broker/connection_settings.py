@@ -17,7 +17,7 @@ from penstock.net.client.sasl.mechanisms import MECHANISMS, login_factory
 from penstock.net.client.sasl.tickets import KerberosSettings, TicketRenewal
 from penstock.net.client.sasl.token_sources import OAuthSettings
 from penstock.net.client.settings import ConnectionSettings
-from penstock.net.tls.settings import load_key, load_trusted, new_client_context
+from penstock.net.tls.settings import build_client_context
 from penstock.security.jaas import PLAIN_LOGIN_MODULE, SCRAM_LOGIN_MODULE, login_module
 from penstock.security.krb5_login import (
     JAAS_SETTING,
@@ -83,10 +83,7 @@ def client_tls(config: BrokerConfig, spec: ListenerSpec) -> ssl.SSLContext:
             "ssl.endpoint.identification.algorithm",
             remedy="set it to https, or to nothing to accept any host name",
         )
-    context = new_client_context(settings, check_hostname=bool(algorithm.strip()))
-    load_trusted(context, settings)
-    load_key(context, settings)
-    return context
+    return build_client_context(settings, check_hostname=bool(algorithm.strip()))
 
 
 def _login(config: BrokerConfig, spec: ListenerSpec) -> Callable[[str], SaslClient]:

@@ -149,6 +149,14 @@ def new_client_context(settings: TlsSettings, *, check_hostname: bool) -> ssl.SS
     return context
 
 
+def build_client_context(settings: TlsSettings, *, check_hostname: bool) -> ssl.SSLContext:
+    """Returns the context with which a broker connects to others with the same settings."""
+    context = new_client_context(settings, check_hostname=check_hostname)
+    load_trusted(context, settings)
+    load_key(context, settings)
+    return context
+
+
 def _stamps(settings: TlsSettings) -> tuple[int, ...]:
     paths = (settings.keystore_location, settings.truststore_location)
     return tuple(
