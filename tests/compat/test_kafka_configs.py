@@ -54,6 +54,8 @@ OWN_SETTINGS = frozenset(
         "controller.queue.max.requests",
         "delegation.token.max.tokens.per.owner",
         "socket.request.max.elements",
+        "java.security.auth.login.config",
+        "zookeeper.auth.digest",
         "audit.log.dir",
         "audit.log.max.bytes",
         "audit.log.max.files",
