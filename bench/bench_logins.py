@@ -39,6 +39,7 @@ from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.security.scram_credential import ScramMechanism
 from tests.support.broker.certificates import Identity, make_identity, simple_name
 from tests.support.kafka.broker import KafkaBroker
+from tests.support.kerberos.kdc import BROKER, Realm, krb5_login_module, realm_of_this_process
 from tests.support.oauth.provider import Provider, running_provider
 
 ROUNDS: Final = 5
@@ -137,8 +138,12 @@ def write_pem(directory: Path, authority: Identity) -> tuple[Path, Path]:
     return key_store, trust_store
 
 
-def security_settings(provider: Provider, key_store: Path, trust_store: Path) -> dict[str, str]:
-    mechanisms = ["PLAIN", "OAUTHBEARER", *(kind.mechanism_name for kind in ScramMechanism)]
+def security_settings(
+    provider: Provider, realm: Realm, key_store: Path, trust_store: Path
+) -> dict[str, str]:
+    scram = [kind.mechanism_name for kind in ScramMechanism]
+    mechanisms = ["PLAIN", "OAUTHBEARER", "GSSAPI", *scram]
+    kerberos_jaas = krb5_login_module(realm.keytab(BROKER), BROKER)
     settings = {
         **provider.broker_settings(),
         "sasl.enabled.mechanisms": ",".join(mechanisms),
@@ -147,10 +152,12 @@ def security_settings(provider: Provider, key_store: Path, trust_store: Path) ->
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(trust_store),
         "listener.name.ssl.ssl.client.auth": "required",
+        "sasl.kerberos.service.name": "kafka",
     }
     for listener in ("sasl_plaintext", "sasl_ssl"):
         prefix = f"listener.name.{listener}"
         settings[f"{prefix}.plain.sasl.jaas.config"] = PLAIN_JAAS
+        settings[f"{prefix}.gssapi.sasl.jaas.config"] = kerberos_jaas
         for kind in ScramMechanism:
             settings[f"{prefix}.{kind.mechanism_name.lower()}.sasl.jaas.config"] = SCRAM_JAAS
     return settings
@@ -183,7 +190,7 @@ def client_context(directory: Path, authority: Identity, trust_store: Path) -> s
     return context
 
 
-def logins_of(provider: Provider) -> list[Login]:
+def logins_of(provider: Provider, realm: Realm) -> list[Login]:
     names = ["PLAIN", *(kind.mechanism_name for kind in ScramMechanism)]
     factories = {
         **{
@@ -192,6 +199,9 @@ def logins_of(provider: Provider) -> list[Login]:
         },
         "OAUTHBEARER (RS256)": login_factory(
             SaslSettings("OAUTHBEARER", oauth=OAuthSettings(token_provider=provider.token))
+        ),
+        "GSSAPI": login_factory(
+            SaslSettings("GSSAPI", jaas_config=krb5_login_module(realm.keytab(USER), USER))
         ),
     }
     return [
@@ -224,17 +234,20 @@ def run() -> list[Row]:
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-"))
         provider = stack.enter_context(running_provider())
+        realm = stack.enter_context(realm_of_this_process())
+        realm.add(USER)
         directory = Path(name)
         authority = make_identity(simple_name("authority"))
         key_store, trust_store = write_pem(directory, authority)
-        settings = security_settings(provider, key_store, trust_store)
+        settings = security_settings(provider, realm, key_store, trust_store)
         tls = client_context(directory, authority, trust_store)
         listeners = ",".join(f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *PROTOCOLS))
         server = stack.enter_context(
             start_broker(directory / "penstock", {"listeners": listeners, **settings})
         )
         allowed_urls = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={provider.url}/jwks"
-        stack.enter_context(patch.dict(os.environ, JAVA_TOOL_OPTIONS=allowed_urls))
+        java_options = f"{allowed_urls} {realm.java_option}"
+        stack.enter_context(patch.dict(os.environ, JAVA_TOOL_OPTIONS=java_options))
         kafka = stack.enter_context(
             KafkaBroker(
                 ProductionParts.find(),
@@ -247,4 +260,6 @@ def run() -> list[Row]:
         theirs = Contender(kafka.pid, kafka.ports)
         create_users(f"127.0.0.1:{server.ports[0]}")
         create_users(kafka.bootstrap)
-        return [row for login in logins_of(provider) for row in rows_of(login, ours, theirs, tls)]
+        return [
+            row for login in logins_of(provider, realm) for row in rows_of(login, ours, theirs, tls)
+        ]
