@@ -134,7 +134,7 @@ def _no_producer_state() -> AbstractContextManager[object]:
 # --- the controller
 
 
-@BUGS.plant("commits overwrite newer states", 0)
+@BUGS.plant("commits overwrite newer states", 41)
 def _unconditional_commits() -> AbstractContextManager[object]:
     commit = ControllerHost._commit
 
